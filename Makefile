@@ -1,0 +1,47 @@
+# `make` lists the targets. Everything runs from .venv, which `make setup` makes and keeps up to date.
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+BIN := .venv/bin
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test check static format bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## all that running frazil needs; nothing to do takes a second (PYTHON=… names the interpreter)
+	@scripts/setup.sh
+
+setup-dev: ## the same, and what the tests need
+	@scripts/setup.sh --dev
+
+demo: setup ## start frazil, publish a sample stream, read it back; stays up until Ctrl-C (ONCE=1: ends by itself)
+	@exec $(BIN)/frazil demo $(if $(filter-out 0,$(ONCE)),--once)
+
+test: static ## every check and every test, as CI runs them (ARGS="-k name" goes to pytest)
+	$(BIN)/pytest $(ARGS)
+
+check: static ## the quick half: the static checks and the tests that take seconds
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+static: setup-dev ## format, lint, types and the import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: setup-dev ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## measure ingest, commit, freshness and growth, one JSON line each (WHAT=commit for one of them)
+	@set -e; for what in $(or $(WHAT),ingest commit freshness growth); do $(BIN)/frazil bench $$what; done
+
+lock: setup ## write the locks anew from pyproject.toml and requirements*.in (ARGS=--upgrade)
+	@scripts/lock.sh $(ARGS)
+
+clean: ## remove what the checks and builds leave behind; .venv and frazil-data stay
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .setup.log .setup.lock \
+		spark-warehouse metastore_db derby.log *.egg-info
+	find frazil tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
