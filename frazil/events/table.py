@@ -1,0 +1,318 @@
+"""A table as its owner declares it: names, types, partitions, policies and the words that make it findable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from frazil.errors import Conflict, InvalidInput
+from frazil.events.types import NAME, TIMESTAMP, ColumnType, parse_type
+
+DEFAULT_NAMESPACE = "main"
+DROPPED_NAMESPACE = "dropped"
+MAX_COLUMNS = 1000
+UnknownFields = Literal["evolve", "keep", "reject"]
+
+EXTRA = "_extra"
+SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("_seq", pa.int64(), nullable=False),
+    pa.field("_id", pa.string(), nullable=False),
+    pa.field("_op", pa.string(), nullable=False),
+    pa.field("_ts", TIMESTAMP, nullable=False),
+    pa.field("_received_at", TIMESTAMP, nullable=False),
+    pa.field("_actor", pa.string()),
+    pa.field("_source", pa.string()),
+    pa.field("_workspace", pa.string()),
+)
+_PARTITION = re.compile(
+    r"(?:identity\()?(?P<plain>_?[a-z][a-z0-9_]*)\)?\Z"
+    r"|(?P<time>day|hour|month)\(\s*(?P<time_column>_?[a-z][a-z0-9_]*)\s*\)\Z"
+    r"|bucket\(\s*(?P<buckets>\d{1,5})\s*,\s*(?P<bucket_column>_?[a-z][a-z0-9_]*)\s*\)\Z"
+)
+_FIELDS = "name kind columns key partition unknown_fields description owner tags text freshness_target_seconds".split()
+
+
+@dataclass(frozen=True)
+class Column:
+    type: ColumnType
+    required: bool = False
+    description: str = ""
+    sensitivity: str = ""
+
+    def declared(self) -> str | dict[str, Any]:
+        """The shortest form that declares this column."""
+        if not (self.required or self.description or self.sensitivity):
+            return str(self.type)
+        words = {"required": self.required, "description": self.description, "sensitivity": self.sensitivity}
+        return {"type": str(self.type)} | {name: value for name, value in words.items() if value}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition field: the transform (identity, day, hour, month, bucket) of a column."""
+
+    transform: str
+    column: str
+    buckets: int = 0
+
+    def __str__(self) -> str:
+        if self.transform == "identity":
+            return self.column
+        if self.transform == "bucket":
+            return f"bucket({self.buckets},{self.column})"
+        return f"{self.transform}({self.column})"
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What was declared. Stored with the table, so that any process can read it back."""
+
+    name: str
+    columns: Mapping[str, Column]
+    kind: str = "log"
+    key: tuple[str, ...] = ()
+    partition: tuple[Partition, ...] = ()
+    unknown_fields: UnknownFields = "reject"
+    description: str = ""
+    owner: str = ""
+    tags: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    freshness_target_seconds: float | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def short_name(self) -> str:
+        """The name as users write it: without the default namespace."""
+        return self.name.removeprefix(f"{DEFAULT_NAMESPACE}.")
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of a committed row: the system's, then the declared, then `_extra` where unknowns are kept."""
+        fields = list(SYSTEM_COLUMNS)
+        fields += [pa.field(name, column.type.arrow) for name, column in self.columns.items()]
+        if self.unknown_fields == "keep":
+            fields.append(pa.field(EXTRA, pa.string()))
+        return pa.schema(fields)
+
+    def wire_schema(self) -> pa.Schema:
+        """The columns of an event on the bus: a row without `_seq`, which the bus itself decides."""
+        return pa.schema(list(self.row_schema())[1:])
+
+    def declared(self) -> dict[str, Any]:
+        """The declaration as JSON; `parse_table` of it gives this table again."""
+        return {
+            "name": self.short_name,
+            "kind": self.kind,
+            "columns": {name: column.declared() for name, column in self.columns.items()},
+            "key": list(self.key),
+            "partition": [str(part) for part in self.partition],
+            "unknown_fields": self.unknown_fields,
+            "description": self.description,
+            "owner": self.owner,
+            "tags": list(self.tags),
+            "text": list(self.text),
+            "freshness_target_seconds": self.freshness_target_seconds,
+        }
+
+    def with_columns(self, added: Mapping[str, Column]) -> TableSpec:
+        """This table with new columns, or with a type widened; anything else is a `Conflict`."""
+        columns = dict(self.columns)
+        for name, column in added.items():
+            _check_column_name(name)
+            old = columns.get(name)
+            if old is not None and not old.type.widens_to(column.type):
+                raise Conflict(
+                    f"column {name!r} is {old.type} and cannot become {column.type}",
+                    code="cannot_widen",
+                    hint="int widens to long, float to double, decimal to more precision of the same scale",
+                )
+            if old is None and column.required:
+                raise Conflict(
+                    f"a new column cannot be required: the rows that exist have no {name!r}",
+                    code="new_column_required",
+                    hint="add it without `required`",
+                )
+            columns[name] = column
+        _check_column_count(columns)
+        return replace(self, columns=columns)
+
+
+def table_name(text: str) -> str:
+    """The full name `namespace.name` of what a user wrote, or `InvalidInput`."""
+    namespace, dot, name = text.partition(".") if isinstance(text, str) else ("", "", "")
+    full = (namespace, name) if dot else (DEFAULT_NAMESPACE, namespace)
+    if not all(NAME.match(part) for part in full) or full[0] == DROPPED_NAMESPACE:
+        raise InvalidInput(
+            f"{str(text)[:80]!r} is not a table name",
+            code="bad_table_name",
+            hint="use a-z, 0-9 and _, beginning with a letter, at most 63 characters: `name` or `namespace.name`",
+        )
+    return ".".join(full)
+
+
+def parse_column(declared: Any) -> Column:
+    """A column from its type alone, or from `{type, required?, description?, sensitivity?}`."""
+    if isinstance(declared, str):
+        return Column(parse_type(declared))
+    if not isinstance(declared, dict) or "type" not in declared:
+        raise InvalidInput(
+            "a column is declared by its type, or by an object with `type`",
+            code="bad_column",
+            hint='for example "amount": "decimal(12,2)" or "email": {"type": "string", "sensitivity": "pii"}',
+        )
+    _only_known(declared, ("type", "required", "description", "sensitivity"), "a column")
+    return Column(
+        parse_type(declared["type"]),
+        required=_flag(declared, "required"),
+        description=_text(declared, "description"),
+        sensitivity=_text(declared, "sensitivity"),
+    )
+
+
+def parse_columns(declared: Any) -> dict[str, Column]:
+    if not isinstance(declared, dict):
+        raise InvalidInput("`columns` is an object of name and type", code="bad_columns", hint='{"amount": "long"}')
+    columns: dict[str, Column] = {}
+    for name, column in declared.items():
+        _check_column_name(name)
+        columns[name] = parse_column(column)
+    _check_column_count(columns)
+    return columns
+
+
+def parse_table(declared: Any) -> TableSpec:
+    """A table from the JSON that declares it, every field checked."""
+    if not isinstance(declared, dict) or "name" not in declared:
+        raise InvalidInput("a table is declared by an object with `name` and `columns`", code="bad_declaration")
+    _only_known(declared, _FIELDS, "a table")
+    kind = declared.get("kind") or "log"
+    if kind != "log":
+        raise InvalidInput(
+            f"tables of kind {str(kind)[:40]!r} are not part of this version",
+            code="unsupported_kind",
+            hint='declare it with kind "log"',
+        )
+    columns = parse_columns(declared.get("columns"))
+    unknown: UnknownFields = declared.get("unknown_fields") or "reject"
+    if unknown not in ("evolve", "keep", "reject"):
+        raise InvalidInput(
+            f"unknown_fields {str(unknown)[:40]!r} is no policy", code="bad_policy", hint="evolve, keep or reject"
+        )
+    names = set(columns)
+    return TableSpec(
+        name=table_name(declared["name"]),
+        kind=kind,
+        columns=columns,
+        key=_column_list(declared, "key", names),
+        partition=tuple(_parse_partition(part, columns) for part in _strings(declared, "partition")),
+        unknown_fields=unknown,
+        description=_text(declared, "description"),
+        owner=_text(declared, "owner"),
+        tags=_strings(declared, "tags"),
+        text=_column_list(declared, "text", names),
+        freshness_target_seconds=_seconds(declared, "freshness_target_seconds"),
+    )
+
+
+def _parse_partition(text: str, columns: Mapping[str, Column]) -> Partition:
+    match = _PARTITION.match(text.strip())
+    if not match:
+        raise InvalidInput(
+            f"{text[:80]!r} is not a partition",
+            code="bad_partition",
+            hint="use `column`, `day(column)`, `hour(column)`, `month(column)` or `bucket(16,column)`",
+        )
+    column = match["plain"] or match["time_column"] or match["bucket_column"]
+    kinds = {name: declared.type.kind for name, declared in columns.items()}
+    kinds |= {"_id": "string", "_ts": "timestamp", "_received_at": "timestamp", "_workspace": "string"}
+    kinds |= {"_source": "string", "_actor": "string"}
+    kind = kinds.get(column)
+    if kind is None:
+        raise InvalidInput(f"partition column {column!r} is not declared", code="bad_partition")
+    if match["time"]:
+        if kind not in ("timestamp", "date") or (kind == "date" and match["time"] == "hour"):
+            raise InvalidInput(f"{match['time']}() needs a timestamp, and {column!r} is {kind}", code="bad_partition")
+        return Partition(match["time"], column)
+    if kind in ("list", "struct", "map", "json", "float", "double") or (match["buckets"] and kind == "bool"):
+        raise InvalidInput(f"a {kind} column cannot be a partition: {column!r}", code="bad_partition")
+    if match["buckets"]:
+        if int(match["buckets"]) < 1:
+            raise InvalidInput("bucket() needs at least one bucket", code="bad_partition")
+        return Partition("bucket", column, int(match["buckets"]))
+    return Partition("identity", column)
+
+
+def _check_column_name(name: Any) -> None:
+    if not isinstance(name, str) or not NAME.match(name):
+        raise InvalidInput(
+            f"{str(name)[:80]!r} is not a column name",
+            code="bad_column_name",
+            hint="use a-z, 0-9 and _, beginning with a letter, at most 63 characters",
+        )
+
+
+def _check_column_count(columns: Mapping[str, Column]) -> None:
+    if sum(column.type.leaves() for column in columns.values()) > MAX_COLUMNS:
+        raise InvalidInput(
+            f"a table has at most {MAX_COLUMNS} columns, nested ones counted",
+            code="too_many_columns",
+            hint="put rarely used fields into one json column",
+        )
+
+
+def _only_known(declared: Mapping[str, Any], known: tuple[str, ...] | list[str], what: str) -> None:
+    for name in declared:
+        if name not in known:
+            close = get_close_matches(str(name), known, n=1)
+            raise InvalidInput(
+                f"{what} has no field {str(name)[:80]!r}",
+                code="unknown_field",
+                hint=f"did you mean {close[0]!r}?" if close else "its fields are " + ", ".join(known),
+            )
+
+
+def _text(declared: Mapping[str, Any], name: str) -> str:
+    value = declared.get(name) or ""
+    if not isinstance(value, str) or len(value) > 10_000:
+        raise InvalidInput(f"`{name}` is a text of at most 10,000 characters", code="bad_declaration")
+    return value
+
+
+def _flag(declared: Mapping[str, Any], name: str) -> bool:
+    value = declared.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"`{name}` is true or false", code="bad_declaration")
+    return value
+
+
+def _seconds(declared: Mapping[str, Any], name: str) -> float | None:
+    value = declared.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InvalidInput(f"`{name}` is a number of seconds above 0", code="bad_declaration")
+    return float(value)
+
+
+def _strings(declared: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = declared.get(name) or []
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) and 0 < len(v) <= 200 for v in value):
+        raise InvalidInput(f"`{name}` is a list of short texts", code="bad_declaration")
+    return tuple(value)
+
+
+def _column_list(declared: Mapping[str, Any], name: str, columns: set[str]) -> tuple[str, ...]:
+    names = _strings(declared, name)
+    for column in names:
+        if column not in columns:
+            raise InvalidInput(f"`{name}` names {column!r}, which is not a column", code="bad_declaration")
+    return names
