@@ -1,0 +1,56 @@
+"""Waiting for the head of a stream to move: told by the server, and looking again where the telling may be lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from frazil.errors import Unavailable
+
+_RETRY_SECONDS = 0.2
+
+
+class News:
+    """The highest sequence heard of, and those who wait for a higher one."""
+
+    def __init__(self, look_again_seconds: float) -> None:
+        self._look_again_seconds = look_again_seconds
+        self._highest = -1
+        self._interruptions = 0
+        self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def heard(self, sequence: int) -> None:
+        """The server says that the head is at least here."""
+        self._highest = max(self._highest, sequence)
+        heard, self._next = self._next, asyncio.get_running_loop().create_future()
+        heard.set_result(None)
+
+    def interrupted(self) -> None:
+        """The connection was made anew: something may have been said that nobody heard."""
+        self._interruptions += 1
+        self.heard(self._highest)
+
+    async def wait(self, above: int, timeout_seconds: float, look: Callable[[], Awaitable[int]]) -> int:
+        """The head as soon as it is above `above`, or after the time-out. `look` asks the server for it.
+
+        While the server is away this goes on waiting; only at the time-out is that an error.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while self._highest <= above:
+            interruptions = self._interruptions
+            left = deadline - loop.time()
+            try:
+                head = await look()
+            except Unavailable:
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(left, _RETRY_SECONDS))
+                continue
+            if head > above or left <= 0:
+                return head
+            # News that do not reach `above` need no look at the server.
+            until = min(deadline, loop.time() + self._look_again_seconds)
+            while self._highest <= above and self._interruptions == interruptions and loop.time() < until:
+                await asyncio.wait((self._next,), timeout=until - loop.time())
+        return self._highest
