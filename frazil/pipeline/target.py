@@ -1,0 +1,172 @@
+"""Where a committer commits to: a table that can be staged to and published, exactly once per range of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from frazil.crash import crash_point
+from frazil.errors import Unavailable
+from frazil.events.table import TableSpec
+from frazil.lake import Lake, LakeTable, Outcome, audit, make_durable, publish
+from frazil.lake.table import BATCH, PREVIOUS_WATERMARK, WATERMARK
+
+
+class State(Protocol):
+    """What a committer must know of the table to decide what comes next."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> TableSpec: ...
+    @property
+    def watermark(self) -> int: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def stream_identity(self) -> str: ...
+    @property
+    def snapshot_id(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One range of the stream on its way into the table."""
+
+    batch: str
+    previous_watermark: int
+    watermark: int
+    rows: pa.Table
+
+    def summary(self) -> dict[str, str]:
+        """What the snapshot says about itself."""
+        return {
+            BATCH: self.batch,
+            WATERMARK: str(self.watermark),
+            PREVIOUS_WATERMARK: str(self.previous_watermark),
+        }
+
+
+class Target(Protocol):
+    """Blocking calls, made from one thread at a time."""
+
+    def load(self) -> State:
+        """The table as it is now. Raises `WatermarkTorn` when it was moved by another hand."""
+
+    def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
+        """`_id`, `_seq`, `_received_at` of the committed rows received since then."""
+
+    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+        """Stage, audit and publish the rows on top of `base`; visible with their watermark, or not at all."""
+
+    def tidy(self, *, keep_snapshots: int) -> int:
+        """Let go of snapshots beyond the budget; returns how many."""
+
+
+class SparkTarget:
+    """A table of the lake, staged by Spark in a session of its own, where the catalog has the lake's name for it."""
+
+    def __init__(self, lake: Lake, name: str, session: SparkSession) -> None:
+        self._lake = lake
+        self._name = name
+        self._spark_name = f"{lake.catalog.name}.{name}"
+        self._session = session.newSession()
+        self._loaded: LakeTable | None = None
+
+    def load(self) -> LakeTable:
+        self._loaded = self._lake.table(self._name)
+        return self._loaded
+
+    def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
+        yield from (self._loaded or self.load()).ids_since(received_at)
+
+    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+        table = base if isinstance(base, LakeTable) else self.load()
+        crash_point("before_stage")
+        with spark_errors(f"stage {self._name}", code="stage_failed"):
+            stage(self._session, self._spark_name, commit.rows, wap_id=commit.batch, summary=commit.summary())
+        crash_point("after_stage_before_publish")
+        staged = self._lake.table(self._name)
+        if staged.snapshot_id != table.snapshot_id:
+            return Outcome.STAGE_AGAIN, staged
+        snapshot = audit(table, staged, commit.batch, rows=commit.rows.num_rows)
+        make_durable(staged, snapshot)
+        crash_point("after_audit_before_publish")
+        published = publish(self._lake, table, snapshot, commit.watermark)
+        crash_point("after_publish_before_trim")
+        return published.outcome, published.table
+
+    def tidy(self, *, keep_snapshots: int) -> int:
+        """Expiry in the committer's own turn: there is no stage of ours in flight that it could take away.
+
+        A snapshot that somebody else staged before the oldest one kept has lost its parent, and so its chance.
+        """
+        ancestors = self.load().snapshots()
+        if len(ancestors) <= keep_snapshots + keep_snapshots // 4:
+            return 0
+        crash_point("before_expire")
+        with spark_errors(f"expire snapshots of {self._name}", code="expire_failed"):
+            expire(self._session, self._spark_name, older_than=ancestors[keep_snapshots - 1].committed_at)
+        crash_point("after_expire")
+        return len(ancestors) - len(self.load().snapshots())
+
+
+# createDataFrame makes one partition per 10,000 rows of a large Arrow table, and each partition a file.
+_ROWS_PER_FILE = 250_000
+
+
+def stage(session: SparkSession, table: str, rows: pa.Table, *, wap_id: str, summary: Mapping[str, str]) -> None:
+    """Append the rows as a snapshot that nobody sees yet."""
+    session.conf.set("spark.wap.id", wap_id)
+    frame = session.createDataFrame(rows)
+    files = min(2, 1 + rows.num_rows // _ROWS_PER_FILE)
+    writer = frame.coalesce(files).writeTo(table)
+    for key, value in summary.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    writer.append()
+
+
+def expire(session: SparkSession, table: str, *, older_than: datetime) -> None:
+    """Expire older snapshots and delete the files that only they needed.
+
+    By Iceberg's own table call instead of the SQL procedure: no Spark job, a few milliseconds beside a commit.
+    """
+    jvm = session._jvm
+    assert jvm is not None
+    handle = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    milliseconds = int(older_than.timestamp() * 1000)
+    handle.expireSnapshots().expireOlderThan(milliseconds).cleanExpiredFiles(True).commit()
+
+
+@contextmanager
+def spark_errors(doing: str, *, code: str) -> Iterator[None]:
+    """Spark's errors in frazil's words. That the JVM itself is gone stays what it is: only a new process helps."""
+    try:
+        yield
+    except Py4JNetworkError:
+        raise
+    except (Py4JJavaError, PySparkException) as error:
+        java = error.java_exception if isinstance(error, Py4JJavaError) else None
+        said = str(java.toString() if java is not None else error).strip() or type(error).__name__
+        raise Unavailable(
+            f"cannot {doing}: {said.splitlines()[0][:300]}",
+            code=code,
+            hint="it is tried again; if it stays, check the warehouse, the catalog's database and the pipeline's log",
+        ) from error
+
+
+def warm_up(session: SparkSession) -> None:
+    """Write and drop a scratch table, so that the classes and code of a commit are loaded before the first one."""
+    session.sql("CREATE TABLE IF NOT EXISTS scratch.warm.up (a bigint, b string, c timestamp) USING iceberg")
+    rows = pa.table({"a": [1], "b": ["x"], "c": pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))})
+    for number in range(3):
+        stage(session.newSession(), "scratch.warm.up", rows, wap_id=f"warm-{number}", summary={})
+    session.sql("DROP TABLE scratch.warm.up PURGE")
