@@ -1,0 +1,22 @@
+"""frazil freezes event streams into Apache Iceberg, each event exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from frazil.client import Client
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "connect"]
+
+
+def connect(url: str | None = None, token: str | None = None) -> Client:
+    """A client of the frazil at `url`.
+
+    What is left out is taken from FRAZIL_URL and FRAZIL_TOKEN, else from the data directory here (FRAZIL_DATA_DIR,
+    `./frazil-data`), where a frazil on the same machine says its address and keeps its token.
+    """
+    from frazil.client import Client, locate
+
+    return Client(*locate(url, token))

@@ -1,0 +1,79 @@
+"""The command `frazil`: one file per verb, listed here.
+
+Every verb has `--json`. Errors are two lines on standard error, `Error:` and `Try:`, and an exit code: 1 for what was
+refused or failed, 2 for wrong settings, machine or usage, 3 for what may work later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+
+import typer
+
+from frazil import __version__
+from frazil.errors import FrazilError
+from frazil.gateway.cli import repair, serve, tables
+from frazil.gateway.cli.doctor import doctor as doctor_verb
+from frazil.gateway.cli.journal import journal as journal_verb
+from frazil.gateway.cli.output import exit_code, tell_error
+from frazil.gateway.cli.publish import publish as publish_verb
+from frazil.gateway.cli.status import status as status_verb
+from frazil.gateway.cli.up import up as up_verb
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    try:
+        build(sys.argv[1:])()
+    except FrazilError as error:
+        tell_error(error, as_json="--json" in sys.argv[1:])
+        sys.stdout.flush()
+        raise SystemExit(exit_code(error)) from None
+    except BrokenPipeError:
+        # The reader of a pipe had enough. Python would complain once more while closing standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+def build(arguments: list[str]) -> typer.Typer:
+    """All verbs. Those that are programs of their own are imported only when they are called or listed."""
+    app = typer.Typer(
+        name="frazil",
+        help="Freezes event streams into Apache Iceberg, each event exactly once.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_top)
+    app.command("up")(up_verb)
+    app.command("status")(status_verb)
+    app.command("doctor")(doctor_verb)
+    app.add_typer(tables.app, name="tables")
+    app.command("publish")(publish_verb)
+    app.command("journal")(journal_verb)
+    app.add_typer(repair.app, name="repair")
+    app.add_typer(serve.app, name="serve")
+    called = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for verb in ("demo", "bench"):
+        if called in (verb, None) and importlib.util.find_spec(f"{__name__}.{verb}") is not None:
+            module = importlib.import_module(f"{__name__}.{verb}")
+            if hasattr(module, "app"):
+                app.add_typer(module.app, name=verb)
+            else:
+                app.command(verb)(getattr(module, verb))
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"frazil {__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Freezes event streams into Apache Iceberg, each event exactly once."""

@@ -1,0 +1,69 @@
+"""`frazil serve gateway|pipeline`: one part alone, as the supervisor or an orchestrator starts it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from frazil.gateway.cli.output import AsJson, Config, Data, settings_of
+
+if TYPE_CHECKING:
+    from frazil.settings import Settings
+
+app = typer.Typer(help="Run one part alone, for an orchestrator; `frazil up` runs all of them.", no_args_is_help=True)
+
+
+@app.command()
+def gateway(data: Data = None, config: Config = None, json_: AsJson = False) -> None:
+    """The HTTP gateway. Its log lines are JSON in any case."""
+    import uvloop
+
+    _prepare("gateway")
+    uvloop.run(_serve_gateway(settings_of(data, config)))
+
+
+@app.command()
+def pipeline(data: Data = None, config: Config = None, json_: AsJson = False) -> None:
+    """The Spark pipeline. Its log lines are JSON in any case."""
+    import asyncio
+
+    _prepare("pipeline")
+    settings = settings_of(data, config)
+    from frazil.runtime import run_pipeline
+
+    asyncio.run(run_pipeline(settings))
+
+
+async def _serve_gateway(settings: Settings) -> None:
+    from frazil.gateway.http import Gateway, listen, serve
+    from frazil.runtime import open_parts
+    from frazil.runtime.datadir import DataDir
+
+    directory = DataDir(settings.data_dir)
+    directory.prepare()
+    token = directory.admin_token()
+    listening = listen(settings.server.host, settings.server.port)
+    parts = await open_parts(settings)
+    try:
+        gateway = Gateway(
+            bus=parts.bus,
+            lake=parts.lake,
+            journal=parts.journal,
+            token=token,
+            ingest=settings.ingest,
+            pipeline_file=directory.pipeline_file,
+            spill_folder=directory.spill,
+        )
+        await serve(gateway, listening, drain_seconds=settings.drain_seconds)
+    finally:
+        await parts.close()
+
+
+def _prepare(part: str) -> None:
+    from frazil.runtime.logs import set_up
+    from frazil.runtime.processes import watch_supervisor
+
+    set_up(part)
+    watch_supervisor(os.environ)

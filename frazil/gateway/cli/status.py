@@ -1,0 +1,77 @@
+"""`frazil status`: how the parts and the tables fare."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from frazil.errors import Unavailable
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, age, connected, console, print_json
+
+COLORS = {"ok": "green", "starting": "yellow"}
+
+
+def status(data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+    """How the parts and tables fare. Exit code 0 when all is well or still starting, 1 when degraded, 3 when down."""
+    with connected(data, config, url, retry_s=0.0, timeout_s=10.0) as client:
+        try:
+            body = client.status()
+        except Unavailable as error:
+            error.message = f"frazil is not running: {error.message}"
+            error.hint = "start it with `frazil up`, or see with `frazil doctor` what is wrong"
+            raise
+    if as_json:
+        print_json(body)
+    else:
+        show(body)
+    raise typer.Exit(1 if body.get("status") == "degraded" else 0)
+
+
+def show(body: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console()
+    parts = Table("part", "state", "", box=None, pad_edge=False, header_style="dim")
+    for name, part in body.get("parts", {}).items():
+        state = str(part.get("status", "?"))
+        notes = [str(part["reason"])] if part.get("reason") else []
+        if part.get("last_commit_age_seconds") is not None:
+            notes.append(f"last commit {age(part['last_commit_age_seconds'])} ago")
+        parts.add_row(name, _colored(state), escape("; ".join(notes)))
+    out.print(parts)
+    tables = body.get("tables", {})
+    if not tables:
+        out.print("\nno tables yet", style="dim")
+        return
+    listing = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("table", "rows", "behind", "by", "last commit", ""):
+        listing.add_column(heading, justify="right" if heading in ("rows", "behind", "by", "last commit") else "left")
+    for name, table in tables.items():
+        problem = table.get("last_error") or table.get("error") or {}
+        commit = _age_of(table.get("last_commit_at"))
+        lag = table.get("lag") or {}
+        listing.add_row(
+            name,
+            _number(table.get("rows")),
+            _number(lag.get("events")),
+            age(lag.get("seconds")),
+            f"[red]{commit}[/]" if problem else commit,
+            f"[red]{escape(str(problem.get('message')))}[/]" if problem else "",
+        )
+    out.print()
+    out.print(listing)
+
+
+def _age_of(at: str | None) -> str:
+    return age((datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()) if at else "–"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "–"
+
+
+def _colored(state: str) -> str:
+    return f"[{COLORS.get(state, 'red')}]{state}[/]"

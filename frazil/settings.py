@@ -1,0 +1,387 @@
+"""All settings of one process: defaults, then `frazil.toml`, then `FRAZIL_…` variables, then command-line flags.
+
+`load()` reads them once, at the entry point. A key that does not exist, a value that does not fit and a secret in the
+wrong place are each refused with the place where they stand and what to write instead.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+
+from frazil.bus.settings import BusSettings
+from frazil.errors import Misconfigured
+from frazil.lake.settings import CatalogSettings
+from frazil.pipeline.settings import PipelineSettings
+from frazil.storage.settings import WarehouseSettings
+
+__all__ = [
+    "BusSettings",
+    "CatalogSettings",
+    "IngestSettings",
+    "PipelineSettings",
+    "ServerSettings",
+    "Settings",
+    "WarehouseSettings",
+    "find_config",
+    "load",
+]
+
+FILE_NAME = "frazil.toml"
+PREFIX = "FRAZIL_"
+_NOT_SETTINGS = {
+    f"FRAZIL_{name}" for name in "CONFIG URL TOKEN RUN_ID PART SUPERVISOR_PID CRASH_AT PAUSE_AT CRASH_TRACE".split()
+}
+
+
+class ServerSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address that HTTP listens on.")
+    port: int = Field(default=7373, ge=1, le=65535, description="Port that HTTP listens on.")
+    allow_remote: bool = Field(
+        default=False,
+        description="Listen on an address that other machines reach; nothing is encrypted.",
+    )
+
+
+class IngestSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dedupe_window_hours: float = Field(default=24, gt=0, description="How long an event id is remembered.")
+    max_body_bytes: ByteSize = Field(default=ByteSize(64 << 20), gt=0, description="Largest body of a request.")
+    max_event_bytes: ByteSize = Field(default=ByteSize(1 << 20), gt=0, description="Largest single event.")
+    max_events: int = Field(default=200_000, gt=0, description="Most events in one request.")
+    max_depth: int = Field(default=32, gt=0, le=256, description="Deepest nesting of an event.")
+    max_fields: int = Field(default=1000, gt=0, description="Most fields in one event, nested ones counted.")
+    max_concurrent_requests: int = Field(
+        default=256, gt=0, description="Requests served at once before the answer is 503."
+    )
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data_dir: Path = Field(
+        default=Path("./frazil-data"), description="Everything that frazil keeps is in this directory."
+    )
+    min_free_bytes: ByteSize = Field(
+        default=ByteSize(500_000_000), description="frazil does not start with less free disk space than this."
+    )
+    drain_seconds: float = Field(
+        default=15.0, gt=0, description="How long each part may take to finish its work at a stop."
+    )
+    server: ServerSettings = Field(default_factory=ServerSettings, description="The HTTP server.")
+    ingest: IngestSettings = Field(default_factory=IngestSettings, description="Limits of what producers may send.")
+    bus: BusSettings = Field(default_factory=BusSettings, description="The bus.")
+    warehouse: WarehouseSettings = Field(default_factory=WarehouseSettings, description="Where table files live.")
+    catalog: CatalogSettings = Field(default_factory=CatalogSettings, description="Which tables there are.")
+    pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="The Spark pipeline.")
+
+    @property
+    def warehouse_url(self) -> str:
+        return self.warehouse.url or f"file://{self.data_dir}/warehouse"
+
+    @property
+    def catalog_url(self) -> str:
+        return self.catalog.url or f"sqlite:///{self.data_dir}/catalog.db"
+
+    @property
+    def catalog_file(self) -> Path | None:
+        """The file of an SQLite catalog."""
+        url = self.catalog_url
+        return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+    @property
+    def address(self) -> str:
+        """The URL under which this machine reaches the HTTP server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.host, self.server.host)  # noqa: S104
+        return f"http://[{host}]:{self.server.port}" if ":" in host else f"http://{host}:{self.server.port}"
+
+
+def load(
+    config: Path | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the settings. `overrides` are flags by dotted name (`server.port`); a None among them is no flag."""
+    environment = os.environ if environment is None else environment
+    found = find_config(config, environment)
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    if found is not None:
+        _take_file(found, values, places)
+    _take_environment(environment, values, places)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            _put(values, name, value)
+            places[name] = "the command line"
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        raise _wrong_value(error, places, found) from error
+    _refuse_remote(settings, places)
+    return _with_secrets(
+        settings.model_copy(update={"data_dir": Path(os.path.abspath(settings.data_dir.expanduser()))})
+    )
+
+
+def find_config(config: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The configuration file that counts: the one named, else `FRAZIL_CONFIG`, else `frazil.toml` here, else none."""
+    named = config or (Path(environment["FRAZIL_CONFIG"]) if environment.get("FRAZIL_CONFIG") else None)
+    if named is not None and not named.is_file():
+        raise Misconfigured(
+            f"there is no configuration file {named}", code="config_missing", hint="check --config or FRAZIL_CONFIG"
+        )
+    path = named or Path(FILE_NAME)
+    return path.absolute() if path.is_file() else None
+
+
+def _take_file(path: Path, values: dict[str, Any], places: dict[str, str]) -> None:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(
+            f"{path} is not valid TOML: {error}", code="config_syntax", hint="correct that line of the file"
+        ) from error
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be read: {error.strerror}", code="config_unreadable") from error
+    for name, value in _leaves(content):
+        _check_name(name, f"in {path}")
+        if _is_secret(name):
+            raise Misconfigured(
+                f"{name} is a secret and stands in {path}",
+                code="secret_in_file",
+                hint=f"remove it there and set {_variable(name)}{_file_alternative(name)}; "
+                "and change the secret, it may have been copied with the file",
+            )
+        if (
+            name.endswith("url")
+            and isinstance(value, str)
+            and "@" in value
+            and ":" in value.split("@")[0].split("//")[-1]
+        ):
+            raise Misconfigured(
+                f"{name} in {path} holds a password",
+                code="secret_in_file",
+                hint=f"write the address without it and set {_variable(name.replace('url', 'password'))}",
+            )
+        _put(values, name, value)
+        places[name] = str(path)
+
+
+def _take_environment(environment: Mapping[str, str], values: dict[str, Any], places: dict[str, str]) -> None:
+    by_variable = {_variable(name): name for name in _names()}
+    for variable, value in sorted(environment.items()):
+        if not variable.upper().startswith(PREFIX) or variable.upper() in _NOT_SETTINGS:
+            continue
+        name = by_variable.get(variable.upper())
+        if name is None:
+            _check_variable(variable.upper(), by_variable)
+            continue
+        if name == "pipeline.spark_conf":
+            _put(values, name, _json_object(variable, value))
+        else:
+            _put(values, name, value)
+        places[name] = variable
+
+
+def _check_variable(variable: str, by_variable: Mapping[str, str]) -> None:
+    """A variable that looks like a setting and is none is a typo; others with our prefix are not for us."""
+    squeezed = {known.replace("__", "_"): known for known in by_variable}
+    close = [squeezed[variable]] if variable in squeezed else get_close_matches(variable, by_variable, n=1, cutoff=0.85)
+    if close or "__" in variable:
+        raise Misconfigured(
+            f"the environment variable {variable} is no setting",
+            code="unknown_setting",
+            hint=f"did you mean {close[0]}?" if close else "`frazil doctor --settings` lists all settings",
+        )
+
+
+def _check_name(name: str, where: str) -> None:
+    known = list(_names())
+    if name in known or name.startswith("pipeline.spark_conf."):
+        return
+    sections = {known_name.partition(".")[0] for known_name in known if "." in known_name}
+    last = name.rpartition(".")[2]
+    same_section = [k for k in known if k.rpartition(".")[0] == name.rpartition(".")[0]]
+    by_last = {k.rpartition(".")[2]: k for k in known} | {k.rpartition(".")[2]: k for k in same_section}
+    close = (
+        get_close_matches(name, known, n=1, cutoff=0.7)
+        or [by_last[match] for match in get_close_matches(last, by_last, n=1)]
+        or get_close_matches(name, sections, n=1)
+    )
+    raise Misconfigured(
+        f"there is no setting {name!r} ({where})",
+        code="unknown_setting",
+        hint=f"did you mean {close[0]!r}?" if close else "`frazil doctor --settings` lists all settings",
+        details={"key": name, "closest": close[0] if close else None},
+    )
+
+
+def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path | None) -> Misconfigured:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    known = _names()
+    field = known.get(name) or known.get(name.rpartition(".")[0])
+    secret = _is_secret(name)
+    shown = "a value that does not fit" if secret else f"{first['input']!r}"
+    looked = f"{_variable(name)}, then {config or FILE_NAME + ' (there is none here)'}"
+    default = (
+        "" if field is None or secret else f"; the default is {_shown(field.get_default(call_default_factory=True))}"
+    )
+    return Misconfigured(
+        f"{name} is {shown}: {first['msg'][:1].lower()}{first['msg'][1:]} (from {places.get(name, 'the defaults')}; "
+        f"looked at {looked})",
+        code="wrong_setting",
+        hint=f"{field.description if field else ''} Correct it in {places.get(name, 'the settings')}{default}".strip(),
+        details={"key": name},
+    )
+
+
+def _refuse_remote(settings: Settings, places: Mapping[str, str]) -> None:
+    host = settings.server.host
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback and not settings.server.allow_remote:
+        raise Misconfigured(
+            f"server.host is {host!r} (from {places.get('server.host', 'the defaults')}): others could reach it",
+            code="remote_refused",
+            hint="keep 127.0.0.1, or set server.allow_remote = true (FRAZIL_SERVER__ALLOW_REMOTE=true) "
+            "behind something that encrypts",
+        )
+
+
+def _with_secrets(settings: Settings) -> Settings:
+    """The settings with the content of the secret files in the place of the secrets."""
+    bus, catalog, warehouse = settings.bus, settings.catalog, settings.warehouse
+    if bus.password_file is not None:
+        bus = bus.model_copy(update={"password": _one_line("bus.password_file", bus.password_file)})
+    if catalog.password_file is not None:
+        catalog = catalog.model_copy(update={"password": _one_line("catalog.password_file", catalog.password_file)})
+    if warehouse.credentials_file is not None:
+        warehouse = warehouse.model_copy(update=_key_pair("warehouse.credentials_file", warehouse.credentials_file))
+    return settings.model_copy(update={"bus": bus, "catalog": catalog, "warehouse": warehouse})
+
+
+def _one_line(name: str, path: Path) -> SecretStr:
+    lines = _read_private(name, path).splitlines()
+    if len(lines) != 1 or not lines[0].strip():
+        raise Misconfigured(
+            f"{path} (from {name}) must have exactly one line", code="bad_secret_file", hint="write only the secret"
+        )
+    return SecretStr(lines[0].strip())
+
+
+def _key_pair(name: str, path: Path) -> dict[str, Any]:
+    """The two halves of an S3 key; the file that AWS tools write (`[default]`, `aws_access_key_id = …`) is read too."""
+    words: dict[str, str] = {}
+    for line in _read_private(name, path).splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            words.setdefault(key.strip().lower().removeprefix("aws_"), value.strip().strip("\"'"))
+    if not (words.get("access_key_id") and words.get("secret_access_key")):
+        raise Misconfigured(
+            f"{path} (from {name}) does not hold an S3 key",
+            code="bad_secret_file",
+            hint="write the two lines access_key_id = … and secret_access_key = …",
+        )
+    return {"access_key_id": words["access_key_id"], "secret_access_key": SecretStr(words["secret_access_key"])}
+
+
+def _read_private(name: str, path: Path) -> str:
+    path = path.expanduser()
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o177:
+            raise Misconfigured(
+                f"{path} (from {name}) has mode {mode:04o}, others could read it",
+                code="secret_file_mode",
+                hint=f"chmod 600 {path}",
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(
+            f"{path} (from {name}) cannot be read: {error}",
+            code="bad_secret_file",
+            hint="make it a text file of mode 0600 that belongs to you",
+        ) from error
+
+
+def _names() -> dict[str, Any]:
+    """Every setting by its dotted name."""
+    found: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found |= {f"{name}.{key}": value for key, value in inner.model_fields.items()}
+        else:
+            found[name] = field
+    return found
+
+
+def reference() -> list[tuple[str, str, str, str]]:
+    """Name, variable, default and help of every setting."""
+    return [
+        (name, _variable(name), _shown(field.get_default(call_default_factory=True)), field.description or "")
+        for name, field in _names().items()
+    ]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, ByteSize):
+        return value.human_readable()
+    return "none" if value is None else str(value)
+
+
+def _is_secret(name: str) -> bool:
+    field = _names().get(name)
+    return field is not None and "SecretStr" in str(field.annotation)
+
+
+def _file_alternative(name: str) -> str:
+    section, _, key = name.rpartition(".")
+    for candidate in (f"{section}.{key}_file", f"{section}.credentials_file"):
+        if candidate in _names():
+            return f", or {candidate} to a file of mode 0600"
+    return ""
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.replace(".", "__").upper()
+
+
+def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and name != "pipeline.spark_conf" and name not in _names():
+            if not value and not prefix and name not in Settings.model_fields:
+                yield name, value
+            yield from _leaves(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _put(values: dict[str, Any], name: str, value: Any) -> None:
+    section, _, key = name.rpartition(".")
+    (values.setdefault(section, {}) if section else values)[key] = value
+
+
+def _json_object(variable: str, text: str) -> dict[str, Any]:
+    try:
+        return TypeAdapter(dict[str, Any]).validate_json(text)
+    except ValidationError as error:
+        raise Misconfigured(
+            f"{variable} is not a JSON object", code="wrong_setting", hint='for example {"spark.ui.enabled": "false"}'
+        ) from error
