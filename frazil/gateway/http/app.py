@@ -1,0 +1,40 @@
+"""The routes, all in one list."""
+
+from __future__ import annotations
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp
+
+from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.events import Events
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.guard import Guard, no_such_route
+from frazil.gateway.http.status import Status
+from frazil.gateway.http.tables import Tables
+from frazil.gateway.http.visibility import Visibility
+
+
+def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp:
+    """The ASGI application of a started gateway."""
+    bodies = bodies or BodyReader()
+    status = Status(gateway)
+    tables = Tables(gateway, bodies)
+    events = Events(gateway, bodies)
+    visibility = Visibility(gateway)
+    routes = [
+        Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
+        Route("/v1/tables", tables.declare, methods=["POST"]),
+        Route("/v1/tables", tables.list, methods=["GET"]),
+        Route("/v1/tables/{table}", tables.describe, methods=["GET"]),
+        Route("/v1/tables/{table}", tables.alter, methods=["PATCH"]),
+        Route("/v1/tables/{table}", tables.drop, methods=["DELETE"]),
+        Route("/v1/tables/{table}/undrop", tables.undrop, methods=["POST"]),
+        Route("/v1/tables/{table}/repair", tables.repair, methods=["POST"]),
+        Route("/v1/visibility", visibility.get, methods=["GET"]),
+        Route("/v1/health", status.health, methods=["GET"]),
+        Route("/v1/status", status.status, methods=["GET"]),
+        Route("/v1/journal", status.journal, methods=["GET"]),
+        Route("/metrics", status.metrics, methods=["GET"]),
+        Route("/", status.links, methods=["GET"]),
+    ]
+    return Guard(Router(routes, redirect_slashes=False, default=no_such_route), gateway)

@@ -1,0 +1,41 @@
+"""POST /v1/tables/{table}/events"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.parameters import only, seconds, table_of
+
+_DEFAULT_WAIT_SECONDS = 10.0
+_MOST_WAIT_SECONDS = 300.0
+
+
+class Events:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+
+    async def post(self, request: Request) -> Response:
+        """Take in a batch, all or nothing: 202 with the receipt, or 200 once it is visible if the caller waits."""
+        only(request, "wait", "timeout_s")
+        name = table_of(request)
+        wait = request.query_params.get("wait")
+        if wait not in (None, "visible"):
+            raise InvalidInput(f"`wait` is {wait[:40]!r}", code="bad_parameter", hint="wait=visible, or leave it out")
+        timeout_seconds = seconds(request, "timeout_s", default=_DEFAULT_WAIT_SECONDS, most=_MOST_WAIT_SECONDS)
+        await self._gateway.directory.table(name)
+        limit = self._gateway.limits.max_body_bytes
+        with await self._bodies.read(request, limit) as body:
+            content = await body.unpacked(request.headers.get("content-encoding", ""), limit)
+            receipt = await self._gateway.ingest(
+                name, content, request.headers.get("content-type", ""), urgent=wait is not None
+            )
+        if wait is None:
+            return answer(receipt.body(), 202)
+        snapshot_id = await self._gateway.wait_visible(receipt, timeout_seconds=timeout_seconds)
+        return answer({**receipt.body(), "visible": True, "snapshot_id": snapshot_id})

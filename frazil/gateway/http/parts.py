@@ -1,0 +1,122 @@
+"""How the parts of the product fare, told truthfully: bus, catalog, pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from frazil.errors import FrazilError
+from frazil.gateway.http.gateway import Gateway
+
+STALE_SECONDS = 15.0
+STARTING_SECONDS = 90.0
+"""A pipeline that has said nothing yet counts as starting for so long."""
+_PROBE_SECONDS = 2.0
+_PROBE_KEPT_SECONDS = 1.0
+_FAILURE_COUNTS_SECONDS = 10.0
+"""A publish that failed so long ago, with none since, says nothing about the bus now."""
+
+
+class Parts:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._bus: dict[str, Any] = {"status": "starting"}
+        self._bus_asked_at = -_PROBE_KEPT_SECONDS
+        self._asking = asyncio.Lock()
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        parts: dict[str, dict[str, Any]] = {"gateway": {"status": "ok"}, "bus": await self.bus(), "lake": self.lake()}
+        if self._gateway.pipeline_file is not None:
+            parts["pipeline"] = self.pipeline()
+        return parts
+
+    async def health(self) -> dict[str, Any]:
+        parts = await self.all()
+        states = [part["status"] for part in parts.values()]
+        if all(state == "ok" for state in states):
+            overall = "ok"
+        elif all(state in ("ok", "starting") for state in states):
+            overall = "starting"
+        else:
+            overall = "degraded"
+        told: dict[str, Any] = {"status": overall, "parts": parts}
+        reasons = [f"{name}: {part['reason']}" for name, part in parts.items() if part.get("reason")]
+        if reasons and overall != "ok":
+            told["reason"] = "; ".join(reasons)
+        return told
+
+    async def bus(self) -> dict[str, Any]:
+        """Whether the bus answers, asked at most once a second."""
+        async with self._asking:
+            if time.monotonic() - self._bus_asked_at >= _PROBE_KEPT_SECONDS:
+                self._bus = await self._ask_bus()
+                self._bus_asked_at = time.monotonic()
+            return self._bus
+
+    async def _ask_bus(self) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                await self._gateway.bus.names()
+        except TimeoutError:
+            return {"status": "down", "reason": f"no answer within {_PROBE_SECONDS:g} s"}
+        except FrazilError as error:
+            return {"status": "down", "reason": error.message}
+        # A stream whose disk was full looks well and takes nothing.
+        if reason := self._gateway.writers.failing(within_seconds=_FAILURE_COUNTS_SECONDS):
+            return {"status": "degraded", "reason": f"events are not taken: {reason}"}
+        return {"status": "ok"}
+
+    def lake(self) -> dict[str, Any]:
+        directory = self._gateway.directory
+        if directory.unreachable is not None:
+            return {"status": "down", "reason": directory.unreachable.message}
+        broken = {name: error for name, error in directory.broken().items() if error.code != "foreign_table"}
+        if broken:
+            name, error = next(iter(broken.items()))
+            return {"status": "degraded", "reason": f"{name}: {error.message}", "broken_tables": sorted(broken)}
+        return {"status": "ok", "tables": len(directory.tables())}
+
+    def pipeline(self) -> dict[str, Any]:
+        """What the pipeline last said, and how long ago; silence is a bad sign after a while."""
+        report = self.pipeline_report()
+        now = datetime.now(UTC)
+        if report is None:
+            waited = (now - self._gateway.started_at).total_seconds()
+            if waited < STARTING_SECONDS:
+                return {"status": "starting", "reason": "the pipeline has not reported yet"}
+            return {"status": "down", "reason": "the pipeline has never reported"}
+        age = (now - report["at"]).total_seconds()
+        last_commit = self._last_commit()
+        told: dict[str, Any] = {
+            "status": report["state"],
+            "report_age_seconds": round(age, 1),
+            "failed_cycles": report.get("failed_cycles", 0),
+            "last_commit_age_seconds": round((now - last_commit).total_seconds(), 1) if last_commit else None,
+        }
+        if report["state"] == "stopped":
+            told |= {"status": "down", "reason": "the pipeline was stopped"}
+        elif age > STALE_SECONDS:
+            told |= {"status": "down", "reason": f"the pipeline has said nothing for {age:.0f} s"}
+        elif report.get("reason"):
+            told["reason"] = report["reason"]
+        return told
+
+    def _last_commit(self) -> datetime | None:
+        times = [table.last_commit_at for table in self._gateway.directory.tables()]
+        return max((at for at in times if at is not None), default=None)
+
+    def pipeline_report(self) -> dict[str, Any] | None:
+        """The pipeline's own words, with `at` as a time; None when there are none that can be read."""
+        path = self._gateway.pipeline_file
+        if path is None:
+            return None
+        try:
+            report = msgspec.json.decode(path.read_bytes())
+            at = datetime.fromisoformat(report["at"])
+            return {**report, "state": str(report["state"]), "at": at}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None

@@ -1,0 +1,102 @@
+"""The application on a port: bound before anything else starts, drained before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from frazil.errors import Misconfigured
+from frazil.gateway.http.app import create_app
+from frazil.gateway.http.gateway import Gateway
+
+_BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or `Misconfigured` that says why not. Port 0 picks a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise Misconfigured(
+                f"port {port} of {host} is taken",
+                code="port_taken",
+                hint="stop what uses it, or choose another with --port (server.port)",
+            ) from error
+        raise Misconfigured(
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            code="cannot_listen",
+            hint="check server.host and server.port",
+        ) from error
+    listening.setblocking(False)
+    return listening
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to `serve`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(
+    gateway: Gateway,
+    listening: socket.socket,
+    *,
+    stop: asyncio.Event | None = None,
+    drain_seconds: float = 15.0,
+    on_ready: Callable[[], None] | None = None,
+) -> None:
+    """Start the gateway and serve it until `stop` is set, or without one until SIGTERM or SIGINT.
+
+    Stopping means: take no new connections, answer the requests in flight, write what is queued, return.
+    """
+    stopping = stop or _stopped_by_signals()
+    config = uvicorn.Config(
+        create_app(gateway),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+    )
+    server = _Server(config)
+    await gateway.start()
+    serving = asyncio.create_task(server.serve(sockets=[listening]), name="http")
+    waiting = asyncio.create_task(stopping.wait(), name="wait for the stop")
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if on_ready is not None and not serving.done():
+            on_ready()
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        gateway.drain()
+        server.should_exit = True
+        await serving
+    finally:
+        waiting.cancel()
+        serving.cancel()
+        await gateway.close()
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    return stopping

@@ -1,0 +1,149 @@
+"""GET /, /v1/health, /v1/status, /metrics, /v1/journal"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import Metric
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import Unavailable
+from frazil.events import table_name
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.parameters import only, whole_number
+from frazil.gateway.http.parts import Parts
+from frazil.gateway.http.tellings import Standing, TableTelling
+from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
+
+_LINKS = {
+    "health": "/v1/health",
+    "status": "/v1/status",
+    "tables": "/v1/tables",
+    "events": "/v1/tables/{table}/events",
+    "visibility": "/v1/visibility?token=",
+    "journal": "/v1/journal",
+    "metrics": "/metrics",
+}
+_PIPELINE_COUNTERS = {
+    "commits": "Commits of the pipeline since it started.",
+    "rows": "Rows committed by the pipeline since it started.",
+    "duplicates": "Duplicates that the pipeline left out since it started.",
+    "commit_seconds": "Time spent in commits.",
+    "stage_seconds": "Time spent in staging.",
+    "publish_seconds": "Time spent in publishing snapshots.",
+}
+
+
+class Status:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._parts = Parts(gateway)
+        self._telling = TableTelling(gateway)
+
+    async def links(self, request: Request) -> Response:
+        return answer({"product": "frazil", "links": _LINKS})
+
+    async def health(self, request: Request) -> Response:
+        return answer(await self._parts.health())
+
+    async def status(self, request: Request) -> Response:
+        only(request)
+        with contextlib.suppress(Unavailable):  # then the tables are as they were last seen, and the parts say so
+            await self._gateway.directory.refresh()
+        tables = self._gateway.directory.tables()
+        told = await asyncio.gather(*(self._telling.status(table) for table in tables))
+        report = self._parts.pipeline_report() or {}
+        by_name: dict[str, Any] = {}
+        for table, entry in zip(tables, told, strict=True):
+            of_pipeline = (report.get("tables") or {}).get(table.name) or {}
+            entry["failed_cycles"] = of_pipeline.get("failed_cycles", 0)
+            entry["last_error"] = of_pipeline.get("last_error")
+            by_name[table.spec.short_name] = entry
+        return answer({**await self._parts.health(), "started_at": self._gateway.started_at, "tables": by_name})
+
+    async def journal(self, request: Request) -> Response:
+        """The newest entries first: what happened, to which table."""
+        only(request, "table", "kind", "limit")
+        table = request.query_params.get("table")
+        kind = request.query_params.get("kind")
+        limit = whole_number(request, "limit", default=100, most=10_000)
+        entries = await asyncio.to_thread(
+            self._gateway.journal.read, limit=limit, table=table_name(table) if table else None, kind=kind
+        )
+        return answer({"entries": entries})
+
+    async def metrics(self, request: Request) -> Response:
+        tables = self._gateway.directory.tables()
+        standings = await asyncio.gather(*(self._telling.standing(table) for table in tables))
+        told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
+        more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline()]
+        return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
+
+    def _of_tables(self, told: dict[str, Standing]) -> Iterable[Metric]:
+        now = datetime.now(UTC)
+        tables = self._gateway.directory.tables()
+        commits = {
+            table.name: (now - table.last_commit_at).total_seconds() if table.last_commit_at else None
+            for table in tables
+        }
+        yield gauge(
+            "frazil_table_lag_events",
+            "Events on the bus that are not committed.",
+            [([name], standing.lag_events) for name, standing in told.items()],
+            "table",
+        )
+        yield gauge(
+            "frazil_table_lag_seconds",
+            "Age of the oldest event that is not committed.",
+            [([name], standing.lag_seconds) for name, standing in told.items()],
+            "table",
+        )
+        yield gauge(
+            "frazil_table_watermark",
+            "Position below which everything is committed.",
+            [([name], standing.watermark) for name, standing in told.items()],
+            "table",
+        )
+        yield gauge(
+            "frazil_table_head_sequence",
+            "Sequence of the last message on the bus.",
+            [([name], standing.head) for name, standing in told.items()],
+            "table",
+        )
+        yield gauge("frazil_table_rows", "Committed rows.", [([table.name], table.rows) for table in tables], "table")
+        yield gauge(
+            "frazil_table_last_commit_age_seconds",
+            "Time since the newest snapshot.",
+            [([name], age) for name, age in commits.items()],
+            "table",
+        )
+
+    async def _of_parts(self) -> list[Metric]:
+        parts = await self._parts.all()
+        up = [([name], float(part["status"] not in ("down", "starting"))) for name, part in parts.items()]
+        ok = [([name], float(part["status"] == "ok")) for name, part in parts.items()]
+        return [
+            gauge("frazil_part_up", "Whether the part answers.", up, "part"),
+            gauge("frazil_part_ok", "Whether the part does what it should.", ok, "part"),
+        ]
+
+    def _of_pipeline(self) -> Iterable[Metric]:
+        report = self._parts.pipeline_report()
+        if report is None:
+            return
+        tables: dict[str, dict[str, Any]] = report.get("tables") or {}
+        for field, help_text in _PIPELINE_COUNTERS.items():
+            values = [([name], told.get(field)) for name, told in tables.items()]
+            yield counter(f"frazil_pipeline_{field}", help_text, values, "table")
+        yield gauge(
+            "frazil_pipeline_failed_cycles",
+            "Failures of the pipeline in a row.",
+            [([name], told.get("failed_cycles")) for name, told in tables.items()],
+            "table",
+        )

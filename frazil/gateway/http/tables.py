@@ -1,0 +1,94 @@
+"""/v1/tables: declare, list, describe, alter, drop, bring back, repair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.parameters import flag, only, table_of
+from frazil.gateway.http.tellings import TableTelling
+from frazil.lake import LakeTable
+from frazil.runtime.repair import repair_bus, repair_watermark
+
+
+class Tables:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._telling = TableTelling(gateway)
+
+    async def declare(self, request: Request) -> Response:
+        only(request)
+        table, made = await self._gateway.declarations.declare(await json_body(request, self._bodies))
+        return answer(_brief(table), 201 if made else 200)
+
+    async def list(self, request: Request) -> Response:
+        only(request, "dropped")
+        if flag(request, "dropped"):
+            dropped = await self._gateway.declarations.dropped()
+            names = [{"name": name.removeprefix("main."), "times": len(hidden)} for name, hidden in dropped.items()]
+            return answer({"tables": names})
+        await self._gateway.directory.refresh()
+        listed: list[dict[str, Any]] = [_brief(table) for table in self._gateway.directory.tables()]
+        for name, error in self._gateway.directory.broken().items():
+            if error.code != "foreign_table":
+                listed.append({"name": name.removeprefix("main."), **error.body()})
+        return answer({"tables": listed})
+
+    async def describe(self, request: Request) -> Response:
+        only(request)
+        await self._gateway.directory.refresh()
+        return answer(await self._telling.describe(await self._gateway.directory.table(table_of(request))))
+
+    async def alter(self, request: Request) -> Response:
+        only(request)
+        name = table_of(request)
+        return answer(_brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
+
+    async def drop(self, request: Request) -> Response:
+        only(request)
+        name = table_of(request)
+        await self._gateway.declarations.drop(name)
+        self._gateway.writers.retire(name)
+        return answer(
+            {"name": name.removeprefix("main."), "dropped": True, "hint": "its data is kept; undrop brings it back"}
+        )
+
+    async def undrop(self, request: Request) -> Response:
+        only(request)
+        return answer(_brief(await self._gateway.declarations.undrop(table_of(request))))
+
+    async def repair(self, request: Request) -> Response:
+        only(request)
+        name = table_of(request)
+        wanted = await json_body(request, self._bodies)
+        if not isinstance(wanted, dict) or wanted.keys() - {"what", "accept_loss"}:
+            raise InvalidInput("a repair is {what, accept_loss?}", code="bad_repair", hint='{"what": "bus"}')
+        accept_loss = wanted.get("accept_loss", False)
+        if not isinstance(accept_loss, bool):
+            raise InvalidInput("`accept_loss` is true or false", code="bad_repair")
+        bus, lake, journal = self._gateway.bus, self._gateway.lake, self._gateway.journal
+        if wanted.get("what") == "bus":
+            report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=accept_loss)
+        elif wanted.get("what") == "watermark":
+            report = await repair_watermark(name, lake=lake, journal=journal)
+        else:
+            raise InvalidInput("only the bus or the watermark can be repaired", code="bad_repair", hint='"what": "bus"')
+        self._gateway.writers.retire(name)
+        await self._gateway.directory.refresh()
+        return answer(report.body())
+
+
+def _brief(table: LakeTable) -> dict[str, Any]:
+    return {
+        **table.spec.declared(),
+        "rows": table.rows,
+        "snapshot_id": table.snapshot_id,
+        "metadata_location": table.metadata_location,
+    }

@@ -1,0 +1,112 @@
+"""What the gateway tells about tables and parts: the facts behind describe, status, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from frazil.errors import FrazilError
+from frazil.events import Token, sequence_of, start_of
+from frazil.gateway.http.gateway import Gateway
+from frazil.lake import LakeTable
+
+_PATIENCE_SECONDS = 1.0
+_SNAPSHOTS_TOLD = 20
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a table is behind its stream."""
+
+    watermark: int | None
+    head: int | None
+    """The last sequence on the bus."""
+    lag_events: int | None
+    lag_seconds: float | None
+    error: dict[str, Any] | None
+
+
+class TableTelling:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def standing(self, table: LakeTable) -> Standing:
+        """Where the table stands. What cannot be known is None, with the reason in `error`."""
+        try:
+            watermark = table.watermark
+        except FrazilError as error:
+            return Standing(None, None, None, None, error.body()["error"])
+        writer = self._gateway.writers.of(table)
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                head = await writer.head()
+                if head < sequence_of(watermark):
+                    return Standing(watermark, head, 0, 0.0, None)
+                backlog = await writer.backlog(watermark, patience_seconds=_PATIENCE_SECONDS / 2)
+        except TimeoutError:
+            return Standing(
+                watermark, None, None, None, {"code": "bus_unavailable", "message": "no answer", "hint": ""}
+            )
+        except FrazilError as error:
+            return Standing(watermark, None, None, None, error.body()["error"])
+        if backlog is None:
+            return Standing(watermark, head, None, None, None)
+        oldest = backlog.oldest_received_us
+        age = max(0.0, datetime.now(UTC).timestamp() - oldest / 1e6) if oldest is not None else 0.0
+        return Standing(watermark, head, backlog.events, round(age, 3), None)
+
+    async def status(self, table: LakeTable) -> dict[str, Any]:
+        """The line of a table in GET /v1/status."""
+        standing = await self.standing(table)
+        told: dict[str, Any] = {
+            "rows": table.rows,
+            "snapshot_id": table.snapshot_id,
+            "head_token": _token(table, start_of(standing.head + 1)) if standing.head is not None else None,
+            "watermark_token": _token(table, standing.watermark) if standing.watermark is not None else None,
+            "lag": {"events": standing.lag_events, "seconds": standing.lag_seconds},
+            "last_commit_at": table.last_commit_at.isoformat() if table.last_commit_at else None,
+            "freshness": _freshness(table, standing),
+        }
+        if standing.error is not None:
+            told["error"] = standing.error
+        return told
+
+    async def describe(self, table: LakeTable) -> dict[str, Any]:
+        return {
+            **table.spec.declared(),
+            "declaration": table.spec.declared(),
+            "schema": [{"name": field.name, "type": str(field.type)} for field in table.spec.row_schema()],
+            "metadata_location": table.metadata_location,
+            "uuid": table.uuid,
+            "stream": table.stream,
+            "files": table.files,
+            "bytes": table.bytes,
+            **await self.status(table),
+            "snapshots": [
+                {
+                    "snapshot_id": snapshot.snapshot_id,
+                    "parent_id": snapshot.parent_id,
+                    "committed_at": snapshot.committed_at.isoformat(),
+                    "operation": snapshot.operation,
+                    "added_rows": snapshot.added_rows,
+                    "total_rows": snapshot.total_rows,
+                    "watermark_token": None if snapshot.watermark is None else _token(table, snapshot.watermark),
+                    "batch": snapshot.batch,
+                }
+                for snapshot in table.snapshots()[:_SNAPSHOTS_TOLD]
+            ],
+        }
+
+
+def _token(table: LakeTable, watermark: int) -> str:
+    """The token that is reached at this watermark."""
+    return str(Token.of(table.name, table.stream_identity, watermark - 1))
+
+
+def _freshness(table: LakeTable, standing: Standing) -> dict[str, Any]:
+    target = table.spec.freshness_target_seconds
+    age = standing.lag_seconds
+    met = None if target is None or age is None else age <= target
+    return {"target_seconds": target, "age_seconds": age, "met": met}

@@ -1,0 +1,40 @@
+"""GET /v1/visibility"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.events import Token
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.gateway import Gateway, committed_in
+from frazil.gateway.http.parameters import only, seconds
+
+_MOST_WAIT_SECONDS = 300.0
+
+
+class Visibility:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def get(self, request: Request) -> Response:
+        """Whether the writes of a token are committed, and in which snapshots; waits for it up to `wait_s`."""
+        only(request, "token", "wait_s")
+        text = request.query_params.get("token")
+        if not text:
+            raise InvalidInput("`token` is missing", code="bad_token", hint="pass the `token` of a receipt")
+        deadline = time.monotonic() + seconds(request, "wait_s", default=0.0, most=_MOST_WAIT_SECONDS)
+        tables: dict[str, Any] = {}
+        for name, mark in Token.parse(text).marks.items():
+            left = max(0.0, deadline - time.monotonic())
+            table, visible = await self._gateway.reached(name, mark, timeout_seconds=left)
+            tables[table.spec.short_name] = {
+                "visible": visible,
+                "snapshot_id": committed_in(table, mark.position) if visible else None,
+                "watermark": str(Token.of(name, table.stream_identity, table.watermark - 1)),
+            }
+        return answer({"visible": all(entry["visible"] for entry in tables.values()), "tables": tables})

@@ -1,0 +1,169 @@
+"""The tables as the catalog has them, never more than a moment old, without asking it for each request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from frazil.errors import FrazilError, NotFound, Unavailable
+from frazil.events import TableSpec
+from frazil.lake import Lake, LakeTable
+from frazil.lake.mend import repair_of
+
+log = logging.getLogger(__name__)
+
+Source = tuple[str, str, str]
+
+
+def source_of(table: LakeTable) -> Source:
+    """What a writer is bound to: this very table, fed from this very stream, not repaired since."""
+    return table.uuid, table.stream_identity, repair_of(table)
+
+
+class TableDirectory:
+    """A cache of the catalog that follows it: what other processes declare, alter, drop and commit is seen here too.
+
+    While somebody waits for a commit, it looks more often. When the catalog cannot be reached, the tables stay as they
+    were last seen: taking in events does not need it.
+    """
+
+    def __init__(self, lake: Lake, *, poll_seconds: float = 0.25, eager_seconds: float = 0.02) -> None:
+        self.lake = lake
+        self.unreachable: FrazilError | None = None
+        """Why the last look at the catalog failed."""
+        self._poll_seconds = poll_seconds
+        self._eager_seconds = eager_seconds
+        self._tables: dict[str, LakeTable] = {}
+        self._broken: dict[str, tuple[str, FrazilError]] = {}
+        self._looking = asyncio.Lock()
+        self._waiting = 0
+        self._eager = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._released = False
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look once, then follow. A catalog that cannot be reached yet is looked for in the background."""
+        with contextlib.suppress(Unavailable):
+            await self.refresh()
+        self._following = asyncio.create_task(self._follow(), name="follow the catalog")
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+
+    def release(self) -> None:
+        """Let nobody wait any longer: the process is about to stop."""
+        self._released = True
+        self._changed.set()
+
+    def tables(self) -> list[LakeTable]:
+        return [self._tables[name] for name in sorted(self._tables)]
+
+    def broken(self) -> dict[str, FrazilError]:
+        """Tables that are in the catalog and cannot be loaded, with the reason."""
+        return {name: error for name, (_, error) in sorted(self._broken.items())}
+
+    def known(self, name: str, source: Source) -> LakeTable | None:
+        """The table as last seen, if it is still this one, fed from this stream."""
+        table = self._tables.get(name)
+        return table if table is not None and source_of(table) == source else None
+
+    async def table(self, name: str) -> LakeTable:
+        """The table as last seen. A name that is not known is looked for before it is `NotFound`."""
+        if name not in self._tables:
+            await self.refresh()
+        if name in self._broken:
+            raise self._broken[name][1]
+        if name not in self._tables:
+            short = name.removeprefix("main.")
+            raise NotFound(
+                f"no table is named {short!r}", code="table_not_found", hint="declare it first: POST /v1/tables"
+            )
+        return self._tables[name]
+
+    async def alter(self, name: str, change: Callable[[TableSpec], TableSpec]) -> LakeTable:
+        """Change the declaration in the catalog, and see it here at once."""
+        async with self._looking:
+            altered = await asyncio.to_thread(self.lake.alter, name, change)
+            self._tables[name] = altered
+            return altered
+
+    async def refresh(self) -> None:
+        """Look at the catalog now."""
+        async with self._looking:
+            try:
+                locations = await asyncio.to_thread(self.lake.locations)
+                loaded = await asyncio.to_thread(self._load_changed, locations)
+            except FrazilError as error:
+                self.unreachable = error
+                raise
+            self.unreachable = None
+            gone = self._tables.keys() - locations.keys()
+            if loaded or gone:
+                self._tables = {
+                    name: loaded.get(name) or self._tables[name]
+                    for name in locations
+                    if name in loaded or (name in self._tables and name not in self._broken)
+                }
+                changed, self._changed = self._changed, asyncio.Event()
+                changed.set()
+
+    def _load_changed(self, locations: dict[str, str]) -> dict[str, LakeTable]:
+        loaded: dict[str, LakeTable] = {}
+        self._broken = {name: entry for name, entry in self._broken.items() if locations.get(name) == entry[0]}
+        for name, location in locations.items():
+            known = self._tables.get(name)
+            if (known is not None and known.metadata_location == location) or name in self._broken:
+                continue
+            try:
+                loaded[name] = self.lake.table(name, location=location)
+            except Unavailable:
+                raise
+            except FrazilError as error:
+                if error.code == "table_not_found":
+                    continue
+                log.warning("cannot load a table: %s", error, extra={"table": name})
+                self._broken[name] = (location, error)
+        return loaded
+
+    async def _follow(self) -> None:
+        failing = False
+        while True:
+            try:
+                async with asyncio.timeout(self._eager_seconds if self._waiting else self._poll_seconds):
+                    await self._eager.wait()
+            except TimeoutError:
+                pass  # nobody hurries us
+            self._eager.clear()
+            try:
+                await self.refresh()
+                failing = False
+            except FrazilError as error:
+                if not failing:
+                    log.warning("cannot look at the catalog: %s", error)
+                failing = True
+
+    async def until(
+        self, name: str, reached: Callable[[LakeTable], bool], *, timeout_seconds: float
+    ) -> tuple[LakeTable, bool]:
+        """Wait for the table to be in some state; the table as last seen, and whether it is."""
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                self._eager.set()
+                while True:
+                    changed = self._changed
+                    if reached(await self.table(name)) or self._released:
+                        break
+                    await changed.wait()
+        except TimeoutError:
+            pass  # the caller is told by the second half of the answer
+        finally:
+            self._waiting -= 1
+        table = await self.table(name)
+        return table, reached(table)

@@ -1,0 +1,164 @@
+"""What the stream of one table holds: which ids count, how far that is known, and what waits for its commit.
+
+Everything here is derived from the table's rows and the bus, and made anew at each start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from frazil.bus import Delivery, Stream
+from frazil.errors import BusGap, Unavailable
+from frazil.events.batch import Delivered, decode, whole
+from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
+from frazil.events.position import sequence_of, start_of
+from frazil.gateway.ingest.receipt import received_us
+from frazil.lake import LakeTable
+
+log = logging.getLogger(__name__)
+
+_REWARM_TRIES = 5
+_MOMENT_SECONDS = 0.01
+# Merging the index costs more than a thread's hop from here on.
+_INLINE_IDS = 300_000
+_SKEW = timedelta(microseconds=CLOCK_SKEW_US)
+_BEGINNING = datetime(1970, 1, 2, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Events on the bus that are not committed yet."""
+
+    events: int
+    oldest_received_us: int | None
+
+
+class StreamIndex:
+    """The ids of one stream, up to `head`. Used by one task at a time."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        load_table: Callable[[], LakeTable],
+        *,
+        window_seconds: float,
+        spill_folder: Path | None,
+    ) -> None:
+        self.head = -1
+        """Every message up to this sequence is accounted for."""
+        self._stream = stream
+        self._load_table = load_table
+        self._window = IdWindow(window_seconds, spill_folder=spill_folder)
+        self._window_length = timedelta(seconds=window_seconds)
+        self._known_at = _BEGINNING
+        self._undecided: list[Delivery] = []
+        self._uncommitted: deque[tuple[int, int, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    async def refresh(self) -> None:
+        """Take in all that was written since, from the bus, or from the table where the bus has trimmed it already."""
+        for _ in range(_REWARM_TRIES):
+            asked_at = datetime.now(UTC)
+            try:
+                if self.head < 0:
+                    await self._take_table()
+                await self._take_bus()
+                self._known_at = asked_at
+                return
+            except BusGap:
+                # Trimmed means committed: then the table has the ids. If it has not, the gap is real.
+                if not await self._take_table():
+                    raise
+        await self._take_bus()
+
+    async def _take_table(self) -> bool:
+        """Take in the committed rows that are not known yet; whether there were messages to skip by it."""
+        table = await asyncio.to_thread(self._load_table)
+        committed = sequence_of(table.watermark) - 1
+        if committed <= self.head:
+            return False
+        oldest = max(datetime.now(UTC) - self._window_length, self._known_at) - _SKEW
+        count = await asyncio.to_thread(self._take_rows, table, oldest)
+        log.info("took the ids of committed rows", extra={"table": table.name, "ids": count})
+        self.head = committed
+        self._undecided = []
+        return True
+
+    def _take_rows(self, table: LakeTable, oldest: datetime) -> int:
+        first_unknown = start_of(self.head + 1)
+        count = 0
+        for rows in table.ids_since(oldest):
+            positions: Ints = rows.column("_seq").to_numpy()
+            new = positions >= first_unknown
+            if not new.all():
+                rows = rows.filter(pa.array(new))
+                positions = positions[new]
+            self._window.add(id_keys(rows.column("_id")), positions, received_us(rows))
+            count += len(positions)
+        return count
+
+    async def _take_bus(self) -> None:
+        while page := await self._read_on():
+            waiting = self._undecided + page
+            counted, decided = whole(waiting)
+            if counted:
+                await asyncio.to_thread(self._take_messages, counted)
+            self._undecided = [delivery for delivery in waiting if delivery.sequence >= decided]
+            self.head = page[-1].sequence
+
+    async def _read_on(self) -> list[Delivery]:
+        """The next messages. At the end of a stream that others write to, a read may fail for a moment."""
+        try:
+            return await self._stream.read(self.head + 1)
+        except Unavailable:
+            await asyncio.sleep(_MOMENT_SECONDS)
+            return await self._stream.read(self.head + 1)
+
+    def _take_messages(self, deliveries: Sequence[Delivered]) -> None:
+        for delivery in deliveries:
+            events = decode(delivery.body)
+            keys, received = id_keys(events.column("_id")), received_us(events)
+            positions = start_of(delivery.sequence) + np.arange(len(keys), dtype=np.int64)
+            counts = self._window.judge(keys, received) == COUNTS
+            self._window.add(keys[counts], positions[counts], received[counts])
+            self._note(delivery.sequence, received)
+
+    def judge(self, keys: Keys, received: Ints) -> Ints:
+        return self._window.judge(keys, received)
+
+    async def add(self, first: int, sizes: Sequence[int], keys: Keys, positions: Ints, received: Ints) -> None:
+        """Take in what we have just written: messages from sequence `first` on, of so many events each."""
+        self._undecided = []
+        at = 0
+        for number, size in enumerate(sizes):
+            self._note(first + number, received[at : at + size])
+            at += size
+        self.head = first + len(sizes) - 1
+        self._known_at = datetime.now(UTC)
+        if len(self._window) < _INLINE_IDS:
+            self._window.add(keys, positions, received)
+        else:
+            await asyncio.to_thread(self._window.add, keys, positions, received)
+
+    def _note(self, sequence: int, received: Ints) -> None:
+        if len(received) and (not self._uncommitted or self._uncommitted[-1][0] < sequence):
+            self._uncommitted.append((sequence, len(received), int(received.min())))
+
+    def backlog(self, watermark: int) -> Backlog:
+        """What of the known part of the stream is at or above this watermark."""
+        below = sequence_of(watermark)
+        while self._uncommitted and self._uncommitted[0][0] < below:
+            self._uncommitted.popleft()
+        oldest = min((entry[2] for entry in self._uncommitted), default=None)
+        return Backlog(sum(entry[1] for entry in self._uncommitted), oldest)
