@@ -36,7 +36,7 @@ def spark_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkLake]:
     warehouse = Warehouse(f"file://{folder}/warehouse")
     url = f"sqlite:///{folder}/catalog.db"
     lake = open_lake(url, warehouse)
-    # The jars of every store: this is the one session of the test process, also for tests that add other catalogs to it.
+    # The jars of every store: this is the one session of the test process, also for tests that add catalogs to it.
     extra = {"spark.jars.packages": packages(s3=True, postgres=True)}
     yield SparkLake(lake, open_session(catalog_url=url, warehouse=warehouse, extra=extra), url)
     lake.close()

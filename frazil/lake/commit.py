@@ -82,7 +82,7 @@ def publish(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> 
     An answer that got lost is not guessed at: the table is loaded again and says by itself what is true.
     """
     failure: Exception | None = None
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES + 1):
         current = lake.table(base.name)
         if current.uuid != base.uuid:
             return Published(Outcome.SUPERSEDED, current)
@@ -93,6 +93,8 @@ def publish(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> 
             return Published(Outcome.SUPERSEDED, current)
         if current.snapshot_id != base.snapshot_id or not current.has_snapshot(snapshot.snapshot_id):
             return Published(Outcome.STAGE_AGAIN, current)
+        if attempt == _TRIES:
+            break  # looked once more after the last try: it did not take effect
         crash_point("before_publish")
         try:
             with translated(f"publish to {base.name}"):

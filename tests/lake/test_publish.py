@@ -154,6 +154,21 @@ def test_a_request_lost_before_it_took_effect_is_sent_again(
     assert stored_ids(lake, table.name) == ["a"]
 
 
+def test_a_reply_lost_at_the_last_try_is_looked_after_too(
+    lake: Lake, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot, watermark = staged(lake, table, "a")
+    replies = Replies(lake, monkeypatch)
+
+    def failing(call: int) -> Exception:
+        replies.take_effect = call == 5
+        return OSError("connection reset by peer")
+
+    replies.failing = failing
+    assert publish(lake, table, snapshot, watermark).outcome is Outcome.PUBLISHED and replies.calls == 5
+    assert stored_ids(lake, table.name) == ["a"]
+
+
 def test_a_catalog_that_stays_away_is_unavailable_and_changes_nothing(
     lake: Lake, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +205,8 @@ def test_eight_publishers_and_eight_changes_at_once_lose_nothing(
                 return
             try:
                 commit(mine, base, [{"_id": f"r{base.watermark}a"}, {"_id": f"r{base.watermark}b"}])
-            except (CommitFailedException, AuditFailed):
-                continue  # the stage itself lost to another writer; nothing was published
+            except (CommitFailedException, AuditFailed, Unavailable):
+                continue  # the stage lost to another writer, or the changes came too thick: as a committer, begin again
         raise AssertionError("never got there")
 
     with ThreadPoolExecutor(8) as pool:
