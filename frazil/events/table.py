@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -95,15 +96,23 @@ class TableSpec:
 
     def row_schema(self) -> pa.Schema:
         """The columns of a committed row: the system's, then the declared, then `_extra` where unknowns are kept."""
+        return self._row_schema
+
+    def wire_schema(self) -> pa.Schema:
+        """The columns of an event on the bus: a row without `_seq`, which the bus itself decides."""
+        return self._wire_schema
+
+    @cached_property
+    def _row_schema(self) -> pa.Schema:
         fields = list(SYSTEM_COLUMNS)
         fields += [pa.field(name, column.type.arrow) for name, column in self.columns.items()]
         if self.unknown_fields == "keep":
             fields.append(pa.field(EXTRA, pa.string()))
         return pa.schema(fields)
 
-    def wire_schema(self) -> pa.Schema:
-        """The columns of an event on the bus: a row without `_seq`, which the bus itself decides."""
-        return pa.schema(list(self.row_schema())[1:])
+    @cached_property
+    def _wire_schema(self) -> pa.Schema:
+        return pa.schema(list(self._row_schema)[1:])
 
     def declared(self) -> dict[str, Any]:
         """The declaration as JSON; `parse_table` of it gives this table again."""

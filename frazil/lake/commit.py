@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
@@ -76,6 +77,31 @@ def make_durable(staged: LakeTable, snapshot: Snapshot) -> None:
     sync_files(files, below=staged.iceberg.location())
 
 
+class Standing(Protocol):
+    """What decides about a publish: the lake and the simulation of it have this in common."""
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def watermark(self) -> int: ...
+    @property
+    def snapshot_id(self) -> int | None: ...
+    def has_snapshot(self, snapshot_id: int) -> bool: ...
+
+
+def standing(current: Standing, base: Standing, staged: int, watermark: int) -> Outcome | None:
+    """How a staged snapshot stands against the table as it is now; None when it may be published."""
+    if current.uuid != base.uuid:
+        return Outcome.SUPERSEDED
+    if current.watermark >= watermark:
+        return Outcome.PUBLISHED if current.snapshot_id == staged else Outcome.ALREADY_DONE
+    if current.watermark != base.watermark:
+        return Outcome.SUPERSEDED
+    if current.snapshot_id != base.snapshot_id or not current.has_snapshot(staged):
+        return Outcome.STAGE_AGAIN
+    return None
+
+
 def publish(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> Published:
     """Make the staged snapshot current and set the watermark, if the table is still as it was at `base`.
 
@@ -84,15 +110,9 @@ def publish(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> 
     failure: Exception | None = None
     for attempt in range(_TRIES + 1):
         current = lake.table(base.name)
-        if current.uuid != base.uuid:
-            return Published(Outcome.SUPERSEDED, current)
-        if current.watermark >= watermark:
-            ours = current.snapshot_id == snapshot.snapshot_id
-            return Published(Outcome.PUBLISHED if ours else Outcome.ALREADY_DONE, current)
-        if current.watermark != base.watermark:
-            return Published(Outcome.SUPERSEDED, current)
-        if current.snapshot_id != base.snapshot_id or not current.has_snapshot(snapshot.snapshot_id):
-            return Published(Outcome.STAGE_AGAIN, current)
+        outcome = standing(current, base, snapshot.snapshot_id, watermark)
+        if outcome is not None:
+            return Published(outcome, current)
         if attempt == _TRIES:
             break  # looked once more after the last try: it did not take effect
         crash_point("before_publish")

@@ -1,0 +1,57 @@
+"""What the documentation says, done: the tutorial's commands in their order, and the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.servers import free_port
+from tests.flow.product import PATIENCE_SECONDS, ROOT, Product, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+
+
+def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
+    blocks = _BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text())
+    assert len(blocks) >= 9
+    with running(Product(tmp_path / "frazil-data")) as product:
+        product.up()
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "FRAZIL_SERVER__PORT": str(product.port)}
+        for language, text in blocks:
+            done = run(language, text.replace("127.0.0.1:7373", f"127.0.0.1:{product.port}"), tmp_path, environment)
+            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+            assert "Traceback" not in done.stderr
+
+
+def test_the_demo_adds_up(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "frazil", "demo", "--once", "--json", "--producers", "3", "--batches", "2"]
+    done = subprocess.run(
+        [*command, "--data", str(tmp_path / "data"), "--port", str(free_port())],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["adds_up"] and report["rows"] == report["events"] == 3 * 2 * 500
+    assert report["commits"] >= 1 and report["snapshots"] >= 1 and report["files"] >= 1
+    for stage in ("start", "declare", "publish", "again", "commit", "query", "check", "stop"):
+        assert re.search(rf"s  {stage} ", done.stderr), f"the stage {stage} was not shown"
