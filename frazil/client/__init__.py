@@ -163,7 +163,7 @@ class Client:
                 raise _counted_from(error, safe) from error
             safe += count
             total = receipt if total is None else _sum(total, receipt)
-        assert total is not None  # noqa: S101 (the loop ran at least once)
+        assert total is not None
         return total
 
     def visibility(self, token: str, wait_s: float = 0.0) -> dict[str, Any]:

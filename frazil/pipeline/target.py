@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyarrow.parquet import write_table
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from frazil.crash import crash_point
 from frazil.errors import Unavailable
@@ -119,19 +122,47 @@ class SparkTarget:
         return len(ancestors) - len(self.load().snapshots())
 
 
-# createDataFrame makes one partition per 10,000 rows of a large Arrow table, and each partition a file.
+IN_MEMORY_BYTES = 8 << 20
+"""Larger batches are handed to Spark in files: as tasks of many megabytes they would fill the driver's heap."""
 _ROWS_PER_FILE = 250_000
+_ROWS_PER_GROUP = 50_000
 
 
 def stage(session: SparkSession, table: str, rows: pa.Table, *, wap_id: str, summary: Mapping[str, str]) -> None:
     """Append the rows as a snapshot that nobody sees yet."""
     session.conf.set("spark.wap.id", wap_id)
-    frame = session.createDataFrame(rows)
     files = min(2, 1 + rows.num_rows // _ROWS_PER_FILE)
-    writer = frame.coalesce(files).writeTo(table)
-    for key, value in summary.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    writer.append()
+    with _frame(session, rows) as frame:
+        # Each partition becomes a file, and of a large batch there are many.
+        writer = frame.coalesce(files).writeTo(table)
+        for key, value in summary.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        writer.append()
+
+
+@contextmanager
+def _frame(session: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
+    """The rows as Spark sees them: in memory, or in a file of this machine where Spark runs on no other."""
+    context = session.sparkContext
+    if rows.nbytes <= IN_MEMORY_BYTES or not (context.master or "").startswith("local"):
+        yield session.createDataFrame(rows)
+        return
+    with TemporaryDirectory(prefix="stage-", dir=context._temp_dir) as folder:
+        _write(rows, f"{folder}/rows.parquet")
+        schema = from_arrow_schema(rows.schema)
+        yield session.read.schema(schema).option("datetimeRebaseMode", "CORRECTED").parquet(folder)
+
+
+def _write(rows: pa.Table, path: str) -> None:
+    try:
+        # Read once and deleted: compressing it would cost more than it saves.
+        write_table(rows, path, compression="none", use_dictionary=False, row_group_size=_ROWS_PER_GROUP)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot hand {rows.nbytes:,} bytes to Spark: {error}",
+            code="stage_failed",
+            hint="make room on the disk of temporary files (spark.local.dir, TMPDIR)",
+        ) from error
 
 
 def expire(session: SparkSession, table: str, *, older_than: datetime) -> None:

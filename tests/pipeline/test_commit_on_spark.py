@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -261,7 +262,7 @@ async def test_every_type_and_partition_arrives_unchanged(spark_lake: SparkLake)
     )
     table, stream = await declare(spark_lake.lake, MemoryBus(), spec)
     at = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
-    values = {
+    values: dict[str, Any] = {
         "s": ["ü\x00", None],
         "b": [True, None],
         "i": [-(2**31), None],
