@@ -19,6 +19,7 @@ from frazil.events.table import TableSpec, parse_table
 from frazil.lake import Lake, LakeTable, open_lake
 from frazil.pipeline.session import open_session, packages
 from frazil.storage import Warehouse
+from tests.quick_jvm import QUICK_JVM
 
 _numbers = itertools.count(1)
 
@@ -37,7 +38,7 @@ def spark_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkLake]:
     url = f"sqlite:///{folder}/catalog.db"
     lake = open_lake(url, warehouse)
     # The jars of every store: this is the one session of the test process, also for tests that add catalogs to it.
-    extra = {"spark.jars.packages": packages(s3=True, postgres=True)}
+    extra = {"spark.jars.packages": packages(s3=True, postgres=True), **QUICK_JVM}
     yield SparkLake(lake, open_session(catalog_url=url, warehouse=warehouse, extra=extra), url)
     lake.close()
 

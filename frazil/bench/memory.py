@@ -64,11 +64,12 @@ def group_bytes(data: DataDir) -> dict[str, int]:
 
 
 def pss(pid: int) -> int:
-    """The process's share of memory."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    """The process's share of memory; one that has ended has none, also where nobody has taken note of its end yet."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def family(pid: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -114,7 +115,7 @@ def rows(deliveries: Iterable[Delivered], schema: pa.Schema) -> pa.Table:
     for delivery in deliveries:
         events = decode(delivery.body)
         start = start_of(delivery.sequence)
-        seq = pa.array(range(start, start + events.num_rows), pa.int64())
+        seq = pa.array(np.arange(start, start + events.num_rows, dtype=np.int64))
         tables.append(conform(events.add_column(0, schema.field("_seq"), seq), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tests.contract.servers import NatsServer, free_port
+from tests.quick_jvm import QUICK_JVM
 
 _T = TypeVar("_T")
 _P = TypeVar("_P", bound="Product")
@@ -132,6 +133,7 @@ class Product:
             "FRAZIL_CRASH_TRACE": str(self.trace),
             "FRAZIL_SERVER__PORT": str(self.port),
             "PYTHONPATH": str(ROOT),
+            "FRAZIL_PIPELINE__SPARK_CONF": json.dumps(QUICK_JVM),
             # A killed JVM leaves its copies of the jars behind; here they go with the test's folder.
             "TMPDIR": str(self._scratch),
             "SPARK_LOCAL_DIRS": str(self._scratch),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.servers import free_port
 from tests.flow.product import PATIENCE_SECONDS, ROOT, Product, running
+from tests.quick_jvm import QUICK_JVM
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +44,7 @@ def test_the_demo_adds_up(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "--data", str(tmp_path / "data"), "--port", str(free_port())],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FRAZIL_PIPELINE__SPARK_CONF": json.dumps(QUICK_JVM)},
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE_SECONDS,
