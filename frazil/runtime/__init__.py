@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from frazil.bus import EventBus, open_bus
 from frazil.errors import Misconfigured, Unavailable
 from frazil.runtime.datadir import DataDir
+from frazil.runtime.scratch import own_scratch_folder
 from frazil.settings import Settings
 from frazil.storage import Journal, Warehouse
 
@@ -120,6 +121,7 @@ async def run_pipeline(settings: Settings) -> None:
     from frazil.pipeline.target import SparkTarget, warm_up
 
     data = DataDir(settings.data_dir)
+    own_scratch_folder(data.scratch)
     Report(state="starting").write(data.pipeline_file)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

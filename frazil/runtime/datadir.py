@@ -58,6 +58,11 @@ class DataDir:
         return self.root / "publish"
 
     @property
+    def scratch(self) -> Path:
+        """Temporary files of the pipeline's processes."""
+        return self.root / "tmp"
+
+    @property
     def spill(self) -> Path:
         """What does not fit into memory and is worth nothing after the process ends."""
         return self.root / "spill"
