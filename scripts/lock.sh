@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes both locks: every version with the hashes of its public files, and no address of any index.
-# Extra arguments go to the resolver, for example `--upgrade` or `--upgrade-package fastapi`.
+# Extra arguments go to the resolver, for example `--upgrade` or `--upgrade-package starlette`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
