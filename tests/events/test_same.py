@@ -90,3 +90,11 @@ def test_tables_of_several_chunks() -> None:
 def test_tables_of_different_length_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="compared"):
         differing(rows(FULL), rows(FULL).slice(1))
+
+
+def test_a_missing_list_is_an_empty_one() -> None:
+    """A committed null list of structs comes back empty from the table, and its retry is still a duplicate."""
+    kind = pa.list_(pa.struct([("sku", pa.string())]))
+    first = pa.table({"_id": ["a", "b", "c"], "items": pa.array([[], None, [{"sku": "x"}]], kind)})
+    second = pa.table({"_id": ["a", "b", "c"], "items": pa.array([None, None, None], kind)})
+    assert differing(first, second) == [2]
