@@ -26,7 +26,7 @@ from frazil.crash import crash_point
 from frazil.errors import BusGap, BusReplaced, Unavailable
 from frazil.events.batch import ROWS, URGENT, Delivered, rows, whole
 from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
-from frazil.events.position import sequence_of, start_of
+from frazil.events.position import Token, sequence_of, start_of
 from frazil.lake import Outcome
 from frazil.pipeline.target import Commit, State, Target
 
@@ -54,6 +54,8 @@ class Committed:
     duplicates: int
     messages: int
     watermark: int
+    token: str
+    """Reached by now: whoever holds an older token of this table sees their write."""
     snapshot_id: int | None
     seconds: float
 
@@ -158,6 +160,7 @@ class Committer:
             duplicates=batch.events.num_rows - kept.num_rows,
             messages=hi - lo,
             watermark=commit.watermark,
+            token=str(Token.of(base.name, self._stream.identity, commit.watermark - 1)),
             snapshot_id=after.snapshot_id,
             seconds=time.monotonic() - started,
         )

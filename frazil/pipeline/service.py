@@ -204,7 +204,7 @@ class Pipeline:
         report.duplicates += done.duplicates
         report.commit_seconds += done.seconds
         report.last_commit_at = datetime.now(UTC).isoformat()
-        entry = {"batch": done.batch, "snapshot": str(done.snapshot_id), "rows": done.rows}
+        entry = {"batch": done.batch, "snapshot": str(done.snapshot_id), "token": done.token, "rows": done.rows}
         log.info("committed", extra={"table": name, **entry})
         self._note(
             "commit",
