@@ -21,7 +21,7 @@ from frazil.crash import crash_point
 from frazil.errors import FrazilError, Unavailable
 from frazil.lake.catalog import Lake, translated
 from frazil.lake.table import WATERMARK, WATERMARK_SEQUENCE, LakeTable, summary_of
-from frazil.storage import sync_files
+from frazil.storage import local_path, sync_files
 
 log = logging.getLogger(__name__)
 _TRIES = 5
@@ -158,5 +158,13 @@ def _forget_old_metadata(base: LakeTable, committed: TableMetadata) -> None:
         if entry.metadata_file not in kept:
             try:
                 base.iceberg.io.delete(entry.metadata_file)
+                _forget_checksum(entry.metadata_file)
             except OSError as error:
                 log.warning("could not delete %s: %s", entry.metadata_file, error, extra={"table": base.name})
+
+
+def _forget_checksum(url: str) -> None:
+    """Hadoop's local file system writes a checksum beside each file; who deletes one without Hadoop deletes both."""
+    if not url.startswith("s3:"):
+        path = local_path(url)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
