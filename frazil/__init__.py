@@ -11,12 +11,14 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "connect"]
 
 
-def connect(url: str | None = None, token: str | None = None) -> Client:
+def connect(url: str | None = None, token: str | None = None, *, read_your_writes: bool = False) -> Client:
     """A client of the frazil at `url`.
 
     What is left out is taken from FRAZIL_URL and FRAZIL_TOKEN, else from the data directory here (FRAZIL_DATA_DIR,
     `./frazil-data`), where a frazil on the same machine says its address and keeps its token.
+
+    With `read_your_writes`, every query includes what this client has written and read before, on whichever gateway.
     """
     from frazil.client import Client, locate
 
-    return Client(*locate(url, token))
+    return Client(*locate(url, token), read_your_writes=read_your_writes)

@@ -17,17 +17,21 @@ from typing import Any
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
+from frazil.access.settings import AccessSettings
 from frazil.bus.settings import BusSettings
 from frazil.errors import Misconfigured
 from frazil.lake.settings import CatalogSettings
 from frazil.pipeline.settings import PipelineSettings
+from frazil.serving.sql.settings import QuerySettings
 from frazil.storage.settings import WarehouseSettings
 
 __all__ = [
+    "AccessSettings",
     "BusSettings",
     "CatalogSettings",
     "IngestSettings",
     "PipelineSettings",
+    "QuerySettings",
     "ServerSettings",
     "Settings",
     "WarehouseSettings",
@@ -85,6 +89,8 @@ class Settings(BaseModel):
     warehouse: WarehouseSettings = Field(default_factory=WarehouseSettings, description="Where table files live.")
     catalog: CatalogSettings = Field(default_factory=CatalogSettings, description="Which tables there are.")
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="The Spark pipeline.")
+    query: QuerySettings = Field(default_factory=QuerySettings, description="The query workers.")
+    access: AccessSettings = Field(default_factory=AccessSettings, description="Tokens, rates and the audit log.")
 
     @property
     def warehouse_url(self) -> str:

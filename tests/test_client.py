@@ -78,7 +78,7 @@ def test_a_try_that_failed_is_repeated_with_the_same_ids(client: Client, server:
 
 def test_retry_after_is_obeyed(client: Client, server: ContractServer, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("frazil.client.time.sleep", pauses.append)
+    monkeypatch.setattr("frazil.client.transport.time.sleep", pauses.append)
     server.troubles = [problem(503, "bus_full", "full", Retry_After="7"), problem(503, "unavailable", "x")]
     client.publish("t", [{"data": {}}])
     assert pauses[0] >= 7

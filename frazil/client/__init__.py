@@ -1,4 +1,4 @@
-"""The Python client: publish events and look after tables over HTTP.
+"""The Python client: publish events, ask in SQL and look after tables over HTTP.
 
 Whatever the network does, publishing again is safe: every event has its id before the first try, so that a batch whose
 answer was lost counts once. Errors are those of `frazil.errors`, with the server's code, hint and details.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from typing import Any
 
-import httpx
-
-from frazil import __version__, errors
-from frazil.client.wire import Body, arrow_batches, encode, event_batches
+from frazil.client.queries import Queries, merged, table_path
+from frazil.client.results import Answer, Cut
+from frazil.client.tokens import Tokens
+from frazil.client.wire import Body, arrow_batches, event_batches
 from frazil.errors import FrazilError, InvalidInput, Misconfigured, Unavailable
+
+__all__ = ["Answer", "Client", "Cut", "Receipt", "locate", "merged"]
 
 
 @dataclass(frozen=True)
@@ -63,35 +62,13 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client:
-    """One connection pool to one frazil. Use it as a context manager, or `close()` it; threads may share it."""
+class Client(Queries):
+    """Everything that one frazil does for a program. A context manager; threads may share it."""
 
-    def __init__(self, url: str, token: str, *, timeout_s: float = 60.0, retry_s: float = 60.0) -> None:
-        """`timeout_s` bounds one request, `retry_s` all tries of it together."""
-        host = urlsplit(url).hostname
-        if host is None:
-            raise Misconfigured(f"{url!r} is not an address", code="bad_url", hint="write http://host:7373")
-        self.url = url.rstrip("/")
-        self._timeout_s = timeout_s
-        self._retry_s = retry_s
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {token}", "User-Agent": f"frazil-python/{__version__}"},
-            timeout=httpx.Timeout(timeout_s, connect=5.0),
-            trust_env=host not in ("localhost", "127.0.0.1", "::1"),
-        )
-
-    def __repr__(self) -> str:
-        return f"<frazil client of {self.url}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
+    @property
+    def tokens(self) -> Tokens:
+        """Create, list, rotate and revoke tokens, as an admin."""
+        return Tokens(self)
 
     # Events
 
@@ -132,12 +109,13 @@ class Client:
         """Publish one request as it is. Every event in it must have an id, because it may be sent more than once."""
         answer = self._call(
             "POST",
-            f"/v1/tables/{quote(table, safe='.')}/events",
+            f"{table_path(table)}/events",
             content=body,
             headers={"Content-Type": content_type},
             params={"wait": "visible", "timeout_s": timeout_s} if wait else None,
             timeout_s=timeout_s + 10 if wait else None,
         )
+        self._saw(str(answer["token"]))
         return Receipt(
             table=str(answer.get("table", table)),
             accepted=int(answer["accepted"]),
@@ -178,7 +156,7 @@ class Client:
         return found
 
     def table(self, name: str) -> dict[str, Any]:
-        return self._call("GET", _table(name))
+        return self._call("GET", table_path(name))
 
     def create_table(self, name: str, columns: Mapping[str, Any], **declared: Any) -> dict[str, Any]:
         """Declare a table; `declared` are the other fields of a declaration. The same again changes nothing."""
@@ -186,19 +164,19 @@ class Client:
 
     def alter_table(self, name: str, **changes: Any) -> dict[str, Any]:
         """`add_columns={…}`, `widen={…}`, `description`, `owner`, `tags`, `freshness_target_seconds`."""
-        return self._call("PATCH", _table(name), json_body=changes)
+        return self._call("PATCH", table_path(name), json_body=changes)
 
     def drop_table(self, name: str) -> dict[str, Any]:
         """Take the table away from readers and writers; its data is kept."""
-        return self._call("DELETE", _table(name), again=False)
+        return self._call("DELETE", table_path(name), again=False)
 
     def undrop_table(self, name: str) -> dict[str, Any]:
-        return self._call("POST", f"{_table(name)}/undrop", again=False)
+        return self._call("POST", f"{table_path(name)}/undrop", again=False)
 
     def repair_table(self, name: str, what: str, *, accept_loss: bool = False) -> dict[str, Any]:
         """Decide what a person must: `what` is `bus` or `watermark`."""
         return self._call(
-            "POST", f"{_table(name)}/repair", json_body={"what": what, "accept_loss": accept_loss}, again=False
+            "POST", f"{table_path(name)}/repair", json_body={"what": what, "accept_loss": accept_loss}, again=False
         )
 
     # The server
@@ -215,135 +193,6 @@ class Client:
         answer = self._call("GET", "/v1/journal", params=params)
         entries: list[dict[str, Any]] = answer["entries"]
         return entries
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        json_body: Mapping[str, Any] | None = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-        again: bool = True,
-    ) -> dict[str, Any]:
-        """One call, tried again while that can help.
-
-        With `again=False` the call is repeated only when it was certainly not carried out.
-        """
-        deadline = time.monotonic() + self._retry_s
-        request = self._http.build_request(
-            method,
-            path,
-            params=params,
-            content=encode(json_body) if json_body is not None else content,
-            headers={"Content-Type": "application/json"} | dict(headers or {}),
-            timeout=httpx.Timeout(max(timeout_s or 0.0, self._timeout_s), connect=5.0),
-        )
-        tries = 0
-        while True:
-            try:
-                return _answer(self._http.send(request), path)
-            except httpx.TransportError as error:
-                problem: FrazilError = _unreachable(self.url, error)
-                problem.__cause__ = error
-                repeat = again or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            except Unavailable as error:
-                problem = error
-                repeat = error.code != "visibility_timeout"
-            pause = _pause(tries, problem)
-            if not repeat or time.monotonic() + pause > deadline:
-                raise problem
-            time.sleep(pause)
-            tries += 1
-
-
-def _table(name: str) -> str:
-    return f"/v1/tables/{quote(name, safe='.')}"
-
-
-def _pause(tries: int, problem: FrazilError) -> float:
-    """Seconds until the next try: what the server asked for at least, with jitter so that clients spread."""
-    asked = problem.retry_after_seconds if isinstance(problem, Unavailable) else 0.0
-    grown = min(5.0, 0.1 * 2.0**tries)
-    return max(asked, grown) * (1.0 + 0.25 * random.random())  # noqa: S311 (spreading, not secrecy)
-
-
-def _unreachable(url: str, error: httpx.TransportError) -> Unavailable:
-    return Unavailable(
-        f"{url} does not answer: {error or type(error).__name__}",
-        code="unreachable",
-        retry_after_seconds=0.0,
-        hint="is it running? `frazil status` and `frazil doctor` tell; what was sent may be sent again",
-    )
-
-
-_BY_STATUS: dict[int, type[FrazilError]] = {
-    401: errors.Denied,
-    403: errors.Denied,
-    404: errors.NotFound,
-    409: errors.Conflict,
-    413: errors.TooLarge,
-    422: errors.InvalidInput,
-    400: errors.InvalidInput,
-    429: errors.Unavailable,
-    502: errors.Unavailable,
-    503: errors.Unavailable,
-    504: errors.Unavailable,
-}
-
-
-def _by_code(root: type[FrazilError]) -> Iterator[tuple[str, type[FrazilError]]]:
-    yield root.code, root
-    for child in root.__subclasses__():
-        if child.__module__ == errors.__name__:
-            yield from _by_code(child)
-
-
-_BY_CODE = dict(_by_code(FrazilError))
-
-
-def _answer(response: httpx.Response, path: str) -> dict[str, Any]:
-    try:
-        body = json.loads(response.content) if response.content else {}
-    except ValueError as error:
-        if response.is_success:
-            raise Unavailable(
-                f"{path} did not answer with JSON", code="not_frazil", hint="is this the address of a frazil?"
-            ) from error
-        body = {}
-    if not isinstance(body, dict):
-        body = {}
-    if response.is_success or (path == "/v1/health" and "status" in body):
-        return body
-    said = body.get("error")
-    said = said if isinstance(said, dict) else {}
-    kind = _BY_CODE.get(said.get("code", "")) or _BY_STATUS.get(response.status_code, FrazilError)
-    words: dict[str, Any] = {
-        "hint": said.get("hint", ""),
-        "code": said.get("code") or kind.code,
-        "details": said.get("details"),
-    }
-    if issubclass(kind, Unavailable):
-        words["retry_after_seconds"] = _retry_after(response)
-    raise kind(said.get("message") or f"HTTP {response.status_code} from {path}", **words)
-
-
-def _retry_after(response: httpx.Response) -> float:
-    try:
-        return min(60.0, max(0.0, float(response.headers.get("Retry-After", 0.0))))
-    except ValueError:
-        return 1.0
-
-
-def merged(first: str, second: str) -> str:
-    """The token that is reached when both are."""
-    if not first or first == second:
-        return second
-    from frazil.events.position import Token
-
-    return str(Token.parse(first).merge(Token.parse(second)))
 
 
 def _sum(first: Receipt, second: Receipt) -> Receipt:

@@ -1,9 +1,10 @@
 """Events: what producers send, how it travels, and the tokens that say how far a reader is."""
 
 from frazil.events.position import Mark, Token, position, sequence_of, start_of
-from frazil.events.table import Column, TableSpec, parse_table, table_name
+from frazil.events.table import SYSTEM_NAMESPACE, Column, TableSpec, parse_table, table_name
 
 __all__ = [
+    "SYSTEM_NAMESPACE",
     "Column",
     "Mark",
     "TableSpec",

@@ -16,6 +16,8 @@ from frazil.events.types import NAME, TIMESTAMP, ColumnType, parse_type
 
 DEFAULT_NAMESPACE = "main"
 DROPPED_NAMESPACE = "dropped"
+SYSTEM_NAMESPACE = "system"
+"""Tables that frazil keeps of itself; nobody declares one."""
 MAX_COLUMNS = 1000
 UnknownFields = Literal["evolve", "keep", "reject"]
 

@@ -12,36 +12,57 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
+    from frazil.lake.export import ExportHint, export_hint
+    from frazil.lake.registry import Document, Registry
     from frazil.lake.table import LakeTable, SnapshotInfo
+    from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
 
 _HOMES = {
     "AuditFailed": "commit",
+    "Document": "registry",
+    "ExportHint": "export",
     "Lake": "catalog",
     "LakeTable": "table",
     "Outcome": "commit",
     "Published": "commit",
+    "Registry": "registry",
+    "SnapshotExpired": "travel",
     "SnapshotInfo": "table",
     "audit": "commit",
     "changed_by": "catalog",
+    "columns_at": "travel",
+    "export_hint": "export",
     "make_durable": "commit",
     "open_lake": "catalog",
     "publish": "commit",
     "same_declaration": "catalog",
+    "snapshot_as_of": "travel",
+    "snapshot_by_id": "travel",
+    "snapshot_with": "travel",
 }
 
 __all__ = [
     "AuditFailed",
+    "Document",
+    "ExportHint",
     "Lake",
     "LakeTable",
     "Outcome",
     "Published",
+    "Registry",
+    "SnapshotExpired",
     "SnapshotInfo",
     "audit",
     "changed_by",
+    "columns_at",
+    "export_hint",
     "make_durable",
     "open_lake",
     "publish",
     "same_declaration",
+    "snapshot_as_of",
+    "snapshot_by_id",
+    "snapshot_with",
 ]
 
 

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyiceberg.catalog.sql import SqlCatalog
@@ -34,6 +35,9 @@ from frazil.lake.schema import TABLE_PROPERTIES, iceberg_schema, iceberg_type, p
 from frazil.lake.table import DECLARATION, IDENTITY, STREAM, WATERMARK, LakeTable
 from frazil.storage import Warehouse
 
+if TYPE_CHECKING:
+    from frazil.lake.registry import Registry
+
 _TRIES = 8
 _SILENT_SECONDS = 20
 # Names have no dash, so that it parts them without doubt.
@@ -47,6 +51,13 @@ class Lake:
         self.catalog = catalog
         self.warehouse = warehouse
         self._loaded: dict[str, LakeTable] = {}
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Small documents that every process on this catalog shares."""
+        from frazil.lake.registry import Registry
+
+        return Registry(self.catalog.engine, self.catalog.name)
 
     def locations(self) -> dict[str, str]:
         """Every table's metadata file, by full name, in one cheap query: how to notice that something changed."""

@@ -67,6 +67,11 @@ class DataDir:
         """What does not fit into memory and is worth nothing after the process ends."""
         return self.root / "spill"
 
+    @property
+    def audit(self) -> Path:
+        """Who asked what; never rewritten, never removed by frazil."""
+        return self.root / "audit"
+
     def prepare(self) -> None:
         """Make the directory where it is missing, for its owner only, and see that it can be written to."""
         try:

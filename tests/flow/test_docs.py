@@ -1,4 +1,4 @@
-"""What the documentation says, done: the tutorial's commands in their order, and the demo."""
+"""What the documentation says, done: the commands of each page in their order, and the demo."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> 
     )
 
 
-def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
-    blocks = _BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text())
-    assert len(blocks) >= 9
+@pytest.mark.parametrize(("page", "least_blocks"), [("tutorial.md", 9), ("sql.md", 12)])
+def test_every_command_of_the_page_works(page: str, least_blocks: int, tmp_path: Path) -> None:
+    blocks = _BLOCK.findall((ROOT / "docs" / page).read_text())
+    assert len(blocks) >= least_blocks
     with running(Product(tmp_path / "frazil-data")) as product:
         product.up()
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -54,5 +55,5 @@ def test_the_demo_adds_up(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["adds_up"] and report["rows"] == report["events"] == 3 * 2 * 500
     assert report["commits"] >= 1 and report["snapshots"] >= 1 and report["files"] >= 1
-    for stage in ("start", "declare", "publish", "again", "commit", "query", "check", "stop"):
+    for stage in ("start", "declare", "publish", "again", "sql", "commit", "query", "check", "stop"):
         assert re.search(rf"s  {stage} ", done.stderr), f"the stage {stage} was not shown"

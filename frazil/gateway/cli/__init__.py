@@ -15,11 +15,12 @@ import typer
 
 from frazil import __version__
 from frazil.errors import FrazilError
-from frazil.gateway.cli import repair, serve, tables
+from frazil.gateway.cli import repair, serve, tables, token
 from frazil.gateway.cli.doctor import doctor as doctor_verb
 from frazil.gateway.cli.journal import journal as journal_verb
 from frazil.gateway.cli.output import exit_code, tell_error
 from frazil.gateway.cli.publish import publish as publish_verb
+from frazil.gateway.cli.sql import sql as sql_verb
 from frazil.gateway.cli.status import status as status_verb
 from frazil.gateway.cli.up import up as up_verb
 
@@ -42,7 +43,7 @@ def build(arguments: list[str]) -> typer.Typer:
     """All verbs. Those that are programs of their own are imported only when they are called or listed."""
     app = typer.Typer(
         name="frazil",
-        help="Freezes event streams into Apache Iceberg, each event exactly once.",
+        help="Freezes event streams into Apache Iceberg, each event exactly once, and answers SQL about them.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -53,6 +54,8 @@ def build(arguments: list[str]) -> typer.Typer:
     app.command("doctor")(doctor_verb)
     app.add_typer(tables.app, name="tables")
     app.command("publish")(publish_verb)
+    app.command("sql")(sql_verb)
+    app.add_typer(token.app, name="token")
     app.command("journal")(journal_verb)
     app.add_typer(repair.app, name="repair")
     app.add_typer(serve.app, name="serve")
@@ -76,4 +79,4 @@ def _version(wanted: bool) -> None:
 def _top(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
-    """Freezes event streams into Apache Iceberg, each event exactly once."""
+    """Freezes event streams into Apache Iceberg, each event exactly once, and answers SQL about them."""

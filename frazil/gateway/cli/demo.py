@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from frazil.lake import LakeTable
     from frazil.settings import Settings
 
+BY_CITY = f"""
+    SELECT city, count(*) AS orders, sum(amount) AS amount FROM {TABLE} WHERE _source = $1 GROUP BY city ORDER BY city
+"""  # noqa: S608 (the name is our own)
 PATIENCE_SECONDS = 300.0
 
 
@@ -42,7 +45,7 @@ def demo(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show frazil at work: start it, publish orders from several producers, commit, query the Iceberg table."""
+    """Show frazil at work: start it, publish orders from several producers, ask in SQL, commit, read back."""
     story = Story(quiet=as_json)
     settings = settings_of(data, config, server__port=port)
     with running(settings, config, story) as client:
@@ -138,6 +141,9 @@ def tell(client: Client, settings: Settings, story: Story, *, producers: int, ba
     again = client.publish(TABLE, sent.first_batch)
     story.say("again", f"one batch sent twice: {again.duplicates} duplicates recognised, {again.accepted} accepted")
 
+    live = client.sql(BY_CITY, [run])
+    readable = sum(row["orders"] for row in live)
+    story.say("sql", f"{readable:,} rows are readable by live SQL, before any commit ({live.elapsed_ms:.0f} ms)")
     commits = follow_commits(client, story, sent.token)
     table = load(settings)
     found = read_back(table, run)
@@ -145,9 +151,11 @@ def tell(client: Client, settings: Settings, story: Story, *, producers: int, ba
     for city, count, amount in found.by_city:
         story.say("", f"  {city:<12} {count:>7,} orders  {amount:>14,.2f} EUR")
     checks = {
+        "every receipt was readable at once": readable == sent.events,
         "every receipt is a row": found.rows == sent.events,
         "no id is there twice": found.ids == found.rows,
         "the amounts add up to the cent": found.amount == sent.amount,
+        "live SQL and the table agree": [tuple(row.values()) for row in live] == found.by_city,
         "the duplicates were counted": again.duplicates == len(sent.first_batch) and again.accepted == 0,
     }
     for check, right in checks.items():
@@ -251,7 +259,7 @@ def show_addresses(settings: Settings) -> None:
 
     print("\nAddresses and next commands")
     for name, text in addresses(settings, DataDir(settings.data_dir)):
-        print(f"  {name:<8} {text.replace('clicks events.ndjson', f'{TABLE} events.ndjson')}")
+        print(f"  {name:<8} {text.replace('clicks events', f'{TABLE} events').replace('FROM clicks', f'FROM {TABLE}')}")
     print(flush=True)
 
 

@@ -37,9 +37,11 @@ def pipeline(data: Data = None, config: Config = None, json_: AsJson = False) ->
 
 
 async def _serve_gateway(settings: Settings) -> None:
+    from frazil.access import Access
     from frazil.gateway.http import Gateway, listen, serve
     from frazil.runtime import open_parts
     from frazil.runtime.datadir import DataDir
+    from frazil.serving import QueryPool
 
     directory = DataDir(settings.data_dir)
     directory.prepare()
@@ -51,8 +53,15 @@ async def _serve_gateway(settings: Settings) -> None:
             bus=parts.bus,
             lake=parts.lake,
             journal=parts.journal,
-            token=token,
+            access=Access(
+                registry=parts.lake.registry,
+                admin_token=token,
+                audit_folder=directory.audit,
+                settings=settings.access,
+            ),
             ingest=settings.ingest,
+            pool=QueryPool(settings.query, parts.lake.warehouse, readable=[directory.audit]),
+            query=settings.query,
             pipeline_file=directory.pipeline_file,
             spill_folder=directory.spill,
         )

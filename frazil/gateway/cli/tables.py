@@ -1,4 +1,4 @@
-"""`frazil tables`: declare, list, describe, alter, drop, undrop."""
+"""`frazil tables`: declare, list, describe, alter, drop, undrop, and look back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from frazil.errors import InvalidInput
+from frazil.gateway.cli import tables_history
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
 app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
+app.command("history")(tables_history.history)
+app.command("rows")(tables_history.rows)
+app.command("changes")(tables_history.changes)
+app.command("export-hint")(tables_history.export_hint)
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column, as in amount:decimal(12,2).")

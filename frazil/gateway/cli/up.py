@@ -92,6 +92,7 @@ def addresses(settings: Settings, directory: DataDir) -> list[tuple[str, str]]:
         ("logs", str(directory.logs)),
         ("next", f"frazil tables create clicks --column url:string --column at:timestamp{here}"),
         ("", f"frazil publish clicks events.ndjson{here}"),
+        ("", 'frazil sql "SELECT count(*) FROM clicks"' + here),  # noqa: S608 (it is shown, not run)
         ("", f"frazil status{here}"),
     ]
 

@@ -9,8 +9,11 @@ from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.http.events import Events
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.guard import Guard, no_such_route
+from frazil.gateway.http.history import TableHistory
+from frazil.gateway.http.query import Query
 from frazil.gateway.http.status import Status
 from frazil.gateway.http.tables import Tables
+from frazil.gateway.http.tokens import Tokens
 from frazil.gateway.http.visibility import Visibility
 
 
@@ -21,7 +24,11 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     tables = Tables(gateway, bodies)
     events = Events(gateway, bodies)
     visibility = Visibility(gateway)
+    tokens = Tokens(gateway, gateway.access, bodies, check_filter=gateway.check_filter)
+    query = Query(gateway, bodies)
+    history = TableHistory(gateway)
     routes = [
+        Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
         Route("/v1/tables", tables.declare, methods=["POST"]),
         Route("/v1/tables", tables.list, methods=["GET"]),
@@ -30,6 +37,15 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}", tables.drop, methods=["DELETE"]),
         Route("/v1/tables/{table}/undrop", tables.undrop, methods=["POST"]),
         Route("/v1/tables/{table}/repair", tables.repair, methods=["POST"]),
+        Route("/v1/tables/{table}/history", history.snapshots, methods=["GET"]),
+        Route("/v1/tables/{table}/rows/{id:path}/history", history.row, methods=["GET"]),
+        Route("/v1/tables/{table}/changes", history.changes, methods=["GET"]),
+        Route("/v1/tables/{table}/export-hint", history.export_hint, methods=["POST"]),
+        Route("/v1/tokens", tokens.create, methods=["POST"]),
+        Route("/v1/tokens", tokens.list, methods=["GET"]),
+        Route("/v1/tokens/{id}", tokens.show, methods=["GET"]),
+        Route("/v1/tokens/{id}", tokens.revoke, methods=["DELETE"]),
+        Route("/v1/tokens/{id}/rotate", tokens.rotate, methods=["POST"]),
         Route("/v1/visibility", visibility.get, methods=["GET"]),
         Route("/v1/health", status.health, methods=["GET"]),
         Route("/v1/status", status.status, methods=["GET"]),
@@ -37,4 +53,4 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/", status.links, methods=["GET"]),
     ]
-    return Guard(Router(routes, redirect_slashes=False, default=no_such_route), gateway)
+    return Guard(Router(routes, redirect_slashes=False, default=no_such_route), gateway, gateway.access)

@@ -10,6 +10,7 @@ from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, seconds, table_of
+from frazil.gateway.http.scopes import ingest_only
 
 _DEFAULT_WAIT_SECONDS = 10.0
 _MOST_WAIT_SECONDS = 300.0
@@ -22,8 +23,9 @@ class Events:
 
     async def post(self, request: Request) -> Response:
         """Take in a batch, all or nothing: 202 with the receipt, or 200 once it is visible if the caller waits."""
-        only(request, "wait", "timeout_s")
         name = table_of(request)
+        ingest_only(request, name)
+        only(request, "wait", "timeout_s")
         wait = request.query_params.get("wait")
         if wait not in (None, "visible"):
             raise InvalidInput(f"`wait` is {wait[:40]!r}", code="bad_parameter", hint="wait=visible, or leave it out")

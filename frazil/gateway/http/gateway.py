@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
 
+from frazil.access import Access
+from frazil.access.salt import mask_salt
 from frazil.bus import EventBus
-from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
+from frazil.errors import FrazilError, Unavailable, VisibilityTimeout
 from frazil.events import Mark, TableSpec, parse_table
 from frazil.events.decode import NDJSON, Limits, decode_events
 from frazil.gateway.ingest import (
@@ -20,11 +20,14 @@ from frazil.gateway.ingest import (
     SchemaMoved,
     TableDirectory,
     TableWriters,
+    until_committed,
 )
 from frazil.gateway.metrics import Metrics
+from frazil.gateway.query.cut import Resolver
+from frazil.gateway.query.service import Queries
 from frazil.gateway.settings import IngestSettings
-from frazil.lake import Lake, LakeTable
-from frazil.lake.mend import lost_ranges
+from frazil.lake import Lake, LakeTable, snapshot_with
+from frazil.serving import QueryPool, QuerySettings
 from frazil.storage import Journal
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 INLINE_BODY_BYTES = 256 << 10
 WARM_UP_PATIENCE_SECONDS = 5.0
 _DECODE_TRIES = 4
+_RETRY_SECONDS = 0.5
 
 
 class Gateway:
@@ -44,8 +48,10 @@ class Gateway:
         bus: EventBus,
         lake: Lake,
         journal: Journal,
-        token: str,
+        access: Access,
         ingest: IngestSettings,
+        pool: QueryPool | None = None,
+        query: QuerySettings | None = None,
         pipeline_file: Path | None = None,
         spill_folder: Path | None = None,
         directory: TableDirectory | None = None,
@@ -53,7 +59,10 @@ class Gateway:
         self.bus = bus
         self.lake = lake
         self.journal = journal
+        self.access = access
         self.settings = ingest
+        self.pool = pool
+        """The query workers; None for a gateway that only takes in events."""
         self.pipeline_file = pipeline_file
         """Where the pipeline says how it fares; None where there is no pipeline beside this gateway."""
         self.started_at = datetime.now(UTC)
@@ -75,12 +84,31 @@ class Gateway:
             max_fields=ingest.max_fields,
         )
         self._rehearsal: asyncio.Task[None] | None = None
-        self._token_digest = hashlib.sha256(token.encode()).digest()
+        self._pool_starting: asyncio.Task[None] | None = None
+        self.queries: Queries | None = None
+        if pool is not None:
+            tail_bytes = int((query or QuerySettings()).tail_memory)
+            resolver = Resolver(self.directory, self.writers, journal, max_tail_bytes=tail_bytes)
+            self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
 
     async def start(self) -> None:
         self._rehearsal = asyncio.create_task(asyncio.to_thread(_rehearse), name="rehearse decoding")
         await self.directory.start()
+        await self.access.start()
+        if self.pool is not None:
+            # Events are taken meanwhile; a query that comes sooner waits for the first worker.
+            self._pool_starting = asyncio.create_task(self._start_pool(self.pool), name="start the query workers")
+            self._pool_starting.add_done_callback(_tell_failure)
         self.writers.warm_all()
+
+    async def _start_pool(self, pool: QueryPool) -> None:
+        while True:
+            try:
+                salt = await asyncio.to_thread(mask_salt, self.lake.registry)
+                break
+            except Unavailable:  # the catalog is not there yet; no table could be found either
+                await asyncio.sleep(_RETRY_SECONDS)
+        await pool.start(salt=salt)
 
     def drain(self) -> None:
         """Nobody waits for commits any longer: those who do get their receipt now."""
@@ -91,12 +119,24 @@ class Gateway:
         self.drain()
         if self._rehearsal is not None:
             await self._rehearsal
+        if self.pool is not None and self._pool_starting is not None:
+            self._pool_starting.cancel()
+            await asyncio.wait({self._pool_starting})
+            await self.pool.close()
         await self.writers.close()
+        await self.access.close()
         await self.directory.close()
 
-    def knows(self, token: str) -> bool:
-        """Whether this is the admin token. Takes the same time for every wrong one."""
-        return hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_digest)
+    async def check_filter(self, table: LakeTable, expression: str) -> None:
+        """Refuse what is not one condition over the table's columns."""
+        if self.pool is None:
+            raise Unavailable(
+                "this gateway has no query workers to judge a row filter",
+                code="no_query_workers",
+                hint="create the token through a gateway that answers queries",
+                retry_after_seconds=60.0,
+            )
+        await self.pool.check_filter(expression, table.spec.row_schema())
 
     async def ingest(self, name: str, body: bytes, content_type: str, *, urgent: bool) -> Receipt:
         """Decode, judge and write the events of one request; the receipt says that they are durable."""
@@ -144,23 +184,12 @@ class Gateway:
 
     async def reached(self, name: str, mark: Mark, *, timeout_seconds: float) -> tuple[LakeTable, bool]:
         """Wait until the table is committed up to this mark; the table, and whether it is."""
+        return await until_committed(self.directory, name, mark, timeout_seconds=timeout_seconds)
 
-        def is_reached(table: LakeTable) -> bool:
-            if table.stream_identity != mark.stream:
-                raise Conflict(
-                    f"the token is of another stream than the one that feeds {table.spec.short_name!r} now",
-                    code="token_of_another_stream",
-                    hint="the bus or the table was replaced since; send the events again with the same ids",
-                )
-            if any(first <= mark.position <= last for first, last in lost_ranges(table)):
-                raise Conflict(
-                    f"the events of this token were lost with the bus of {table.spec.short_name!r}",
-                    code="events_lost",
-                    hint="send them again with the same ids; GET /v1/journal?kind=bus_repaired tells when it happened",
-                )
-            return table.watermark > mark.position
 
-        return await self.directory.until(name, is_reached, timeout_seconds=timeout_seconds)
+def _tell_failure(starting: asyncio.Task[None]) -> None:
+    if not starting.cancelled() and (error := starting.exception()) is not None:
+        log.error("there are no query workers: %s", error, exc_info=error)
 
 
 def _rehearse() -> None:
@@ -173,10 +202,5 @@ def _rehearse() -> None:
 
 def committed_in(table: LakeTable, position: int) -> int | None:
     """The oldest snapshot still known that has this position, or the current one."""
-    found = table.snapshot_id
-    for snapshot in table.snapshots():
-        if snapshot.watermark is not None:
-            if snapshot.watermark <= position:
-                break
-            found = snapshot.snapshot_id
-    return found
+    found = snapshot_with(table, position)
+    return found.snapshot_id if found else table.snapshot_id

@@ -1,4 +1,4 @@
-"""What stands before every route: the token, the number of requests at once, errors in one shape, and the count."""
+"""What stands before every route: the token, its rate, the requests at once, errors in one shape, and the count."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frazil.errors import Denied, NotFound, Unavailable
+from frazil.access import Access, AuditEntry, Identity
+from frazil.access.secret import id_of
+from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
+from frazil.events import table_name
 from frazil.gateway.http.answers import error_answer
 from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.scopes import AUDITED, IDENTITY, is_admin
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +22,10 @@ OPEN = ("/", "/v1/health")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, access: Access) -> None:
         self._app = app
         self._gateway = gateway
+        self._access = access
         self._serving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,24 +46,22 @@ class Guard:
         self._serving += 1
         scope["app"] = self
         try:
-            self._admit(scope)
+            await self._admit(scope)
             await self._app(scope, receive, noting_status)
         except Exception as error:
             if status:
                 raise  # the answer has begun: the server ends the connection, which is all that can still be said
-            await error_answer(error)(scope, receive, noting_status)
+            self._note_refusal(scope, error, time.monotonic() - started)
+            await error_answer(_for_caller(scope, error))(scope, receive, noting_status)
         finally:
             self._serving -= 1
             metrics.request_ended(_route(scope), status, time.monotonic() - started)
 
-    def _admit(self, scope: Scope) -> None:
+    async def _admit(self, scope: Scope) -> None:
         if scope["path"] in OPEN:
             return
-        if not self._gateway.knows(_bearer(scope)):
-            raise Denied(
-                "this needs a valid token",
-                hint="send Authorization: Bearer <token>; `up` wrote it to admin.token in the data directory",
-            )
+        scope[IDENTITY] = identity = await self._access.identify(_bearer(scope))
+        self._access.admit(identity)
         if self._serving > self._gateway.settings.max_concurrent_requests:
             raise Unavailable(
                 f"{self._gateway.settings.max_concurrent_requests} requests are being served already",
@@ -66,9 +69,36 @@ class Guard:
                 hint="try again in a moment, with fewer connections",
             )
 
+    def _note_refusal(self, scope: Scope, error: Exception, seconds: float) -> None:
+        """Write down who was refused what. A table that is not there is logged too: it may be one that is hidden."""
+        if scope.get(AUDITED) or not isinstance(error, FrazilError):
+            return
+        hidden = error.code == "table_not_found" and not is_admin(scope)
+        if error.status not in (401, 403, 429) and not hidden:
+            return
+        identity: Identity | None = scope.get(IDENTITY)
+        self._access.refused(
+            AuditEntry(
+                action="denied",
+                outcome=error.code,
+                token_id=identity.id if identity else id_of(_bearer(scope)),
+                token_name=identity.name if identity else None,
+                client=client_of(scope),
+                tables=_table_in(scope),
+                ms=round(seconds * 1000, 3),
+                subject=f"{scope['method']} {_route(scope)}",
+            )
+        )
+
 
 async def no_such_route(scope: Scope, receive: Receive, send: Send) -> None:
     raise NotFound("there is nothing at this address", code="no_such_route", hint="GET / lists what there is")
+
+
+def client_of(scope: Scope) -> str | None:
+    """The address that the request came from."""
+    client = scope.get("client")
+    return str(client[0]) if client else None
 
 
 def _bearer(scope: Scope) -> str:
@@ -77,6 +107,22 @@ def _bearer(scope: Scope) -> str:
             scheme, _, token = value.decode("latin-1").partition(" ")
             return token.strip() if scheme.lower() == "bearer" else ""
     return ""
+
+
+def _for_caller(scope: Scope, error: Exception) -> Exception:
+    """The error without the details that are for whoever runs the place: they name files."""
+    operators = isinstance(error, FrazilError) and error.status >= 500 and not isinstance(error, Unavailable)
+    if operators and not is_admin(scope):
+        assert isinstance(error, FrazilError)
+        error.details = None
+    return error
+
+
+def _table_in(scope: Scope) -> tuple[str, ...]:
+    try:
+        return (table_name(scope["path_params"]["table"]),)
+    except (KeyError, InvalidInput):
+        return ()
 
 
 def _route(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""How the parts of the product fare, told truthfully: bus, catalog, pipeline."""
+"""How the parts of the product fare, told truthfully: bus, catalog, pipeline, query workers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from frazil.errors import FrazilError
 from frazil.gateway.http.gateway import Gateway
+from frazil.serving import QueryPool
 
 STALE_SECONDS = 15.0
 STARTING_SECONDS = 90.0
@@ -32,6 +33,8 @@ class Parts:
         parts: dict[str, dict[str, Any]] = {"gateway": {"status": "ok"}, "bus": await self.bus(), "lake": self.lake()}
         if self._gateway.pipeline_file is not None:
             parts["pipeline"] = self.pipeline()
+        if self._gateway.pool is not None:
+            parts["query"] = self.query(self._gateway.pool)
         return parts
 
     async def health(self) -> dict[str, Any]:
@@ -104,6 +107,15 @@ class Parts:
         elif report.get("reason"):
             told["reason"] = report["reason"]
         return told
+
+    def query(self, pool: QueryPool) -> dict[str, Any]:
+        """Whether there are workers, and which of their walls this kernel lacks."""
+        told = pool.status()
+        missing = sorted(name for name, state in told["walls"].items() if not state.startswith("up"))
+        part: dict[str, Any] = {"status": "ok" if told["workers"] else "starting", "workers": told["workers"]}
+        if not told["workers"]:
+            part["reason"] = "no query worker is up"
+        return part | ({"walls_missing": missing} if missing else {})
 
     def _last_commit(self) -> datetime | None:
         times = [table.last_commit_at for table in self._gateway.directory.tables()]

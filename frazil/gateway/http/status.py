@@ -18,6 +18,7 @@ from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, whole_number
 from frazil.gateway.http.parts import Parts
+from frazil.gateway.http.scopes import admin_only
 from frazil.gateway.http.tellings import Standing, TableTelling
 from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
 
@@ -26,7 +27,9 @@ _LINKS = {
     "status": "/v1/status",
     "tables": "/v1/tables",
     "events": "/v1/tables/{table}/events",
+    "query": "/v1/query",
     "visibility": "/v1/visibility?token=",
+    "tokens": "/v1/tokens",
     "journal": "/v1/journal",
     "metrics": "/metrics",
 }
@@ -53,6 +56,7 @@ class Status:
         return answer(await self._parts.health())
 
     async def status(self, request: Request) -> Response:
+        admin_only(request)
         only(request)
         with contextlib.suppress(Unavailable):  # then the tables are as they were last seen, and the parts say so
             await self._gateway.directory.refresh()
@@ -69,6 +73,7 @@ class Status:
 
     async def journal(self, request: Request) -> Response:
         """The newest entries first: what happened, to which table."""
+        admin_only(request)
         only(request, "table", "kind", "limit")
         table = request.query_params.get("table")
         kind = request.query_params.get("kind")
@@ -79,10 +84,11 @@ class Status:
         return answer({"entries": entries})
 
     async def metrics(self, request: Request) -> Response:
+        admin_only(request)
         tables = self._gateway.directory.tables()
         standings = await asyncio.gather(*(self._telling.standing(table) for table in tables))
         told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
-        more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline()]
+        more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
         return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
 
     def _of_tables(self, told: dict[str, Standing]) -> Iterable[Metric]:
@@ -132,6 +138,15 @@ class Status:
             gauge("frazil_part_up", "Whether the part answers.", up, "part"),
             gauge("frazil_part_ok", "Whether the part does what it should.", ok, "part"),
         ]
+
+    def _of_workers(self) -> Iterable[Metric]:
+        if self._gateway.pool is None:
+            return
+        told = self._gateway.pool.status()
+        states = [([state], told[state]) for state in ("ready", "busy", "slow")]
+        yield gauge("frazil_query_workers", "Query workers by what they do.", states, "state")
+        yield gauge("frazil_queries_waiting", "Queries that wait for their turn.", [([], told["queue"])])
+        yield counter("frazil_query_workers_replaced", "Query workers ended and replaced.", [([], told["replaced"])])
 
     def _of_pipeline(self) -> Iterable[Metric]:
         report = self._parts.pipeline_report()

@@ -12,6 +12,7 @@ from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import flag, only, table_of
+from frazil.gateway.http.scopes import admin_only, identity_of, known_only, shown
 from frazil.gateway.http.tellings import TableTelling
 from frazil.lake import LakeTable
 from frazil.runtime.repair import repair_bus, repair_watermark
@@ -24,34 +25,46 @@ class Tables:
         self._telling = TableTelling(gateway)
 
     async def declare(self, request: Request) -> Response:
+        admin_only(request)
         only(request)
         table, made = await self._gateway.declarations.declare(await json_body(request, self._bodies))
         return answer(_brief(table), 201 if made else 200)
 
     async def list(self, request: Request) -> Response:
         only(request, "dropped")
+        identity = identity_of(request)
         if flag(request, "dropped"):
+            admin_only(request)
             dropped = await self._gateway.declarations.dropped()
             names = [{"name": name.removeprefix("main."), "times": len(hidden)} for name, hidden in dropped.items()]
             return answer({"tables": names})
         await self._gateway.directory.refresh()
-        listed: list[dict[str, Any]] = [_brief(table) for table in self._gateway.directory.tables()]
+        known = [table for table in self._gateway.directory.tables() if identity.knows(table.name)]
+        listed = [shown(_brief(table), table, identity) for table in known]
         for name, error in self._gateway.directory.broken().items():
-            if error.code != "foreign_table":
-                listed.append({"name": name.removeprefix("main."), **error.body()})
+            if error.code != "foreign_table" and identity.knows(name):
+                body = error.body()
+                if not identity.is_admin:
+                    body["error"].pop("details", None)  # they name files
+                listed.append({"name": name.removeprefix("main."), **body})
         return answer({"tables": listed})
 
     async def describe(self, request: Request) -> Response:
+        name = table_of(request)
+        known_only(request, name)
         only(request)
         await self._gateway.directory.refresh()
-        return answer(await self._telling.describe(await self._gateway.directory.table(table_of(request))))
+        table = await self._gateway.directory.table(name)
+        return answer(shown(await self._telling.describe(table), table, identity_of(request)))
 
     async def alter(self, request: Request) -> Response:
+        admin_only(request)
         only(request)
         name = table_of(request)
         return answer(_brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
 
     async def drop(self, request: Request) -> Response:
+        admin_only(request)
         only(request)
         name = table_of(request)
         await self._gateway.declarations.drop(name)
@@ -61,10 +74,12 @@ class Tables:
         )
 
     async def undrop(self, request: Request) -> Response:
+        admin_only(request)
         only(request)
         return answer(_brief(await self._gateway.declarations.undrop(table_of(request))))
 
     async def repair(self, request: Request) -> Response:
+        admin_only(request)
         only(request)
         name = table_of(request)
         wanted = await json_body(request, self._bodies)

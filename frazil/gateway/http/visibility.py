@@ -13,6 +13,7 @@ from frazil.events import Token
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway, committed_in
 from frazil.gateway.http.parameters import only, seconds
+from frazil.gateway.http.scopes import known_only
 
 _MOST_WAIT_SECONDS = 300.0
 
@@ -29,7 +30,10 @@ class Visibility:
             raise InvalidInput("`token` is missing", code="bad_token", hint="pass the `token` of a receipt")
         deadline = time.monotonic() + seconds(request, "wait_s", default=0.0, most=_MOST_WAIT_SECONDS)
         tables: dict[str, Any] = {}
-        for name, mark in Token.parse(text).marks.items():
+        marks = Token.parse(text).marks
+        for name in marks:
+            known_only(request, name)
+        for name, mark in marks.items():
             left = max(0.0, deadline - time.monotonic())
             table, visible = await self._gateway.reached(name, mark, timeout_seconds=left)
             tables[table.spec.short_name] = {

@@ -10,7 +10,7 @@ from typing import Any
 from frazil.bus import EventBus
 from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events import TableSpec, parse_table
+from frazil.events import SYSTEM_NAMESPACE, TableSpec, parse_table
 from frazil.gateway.ingest.directory import TableDirectory
 from frazil.lake import Lake, LakeTable, changed_by, same_declaration
 from frazil.storage import Journal
@@ -31,6 +31,10 @@ class Declarations:
         The stream comes first: a table without a stream could lose events, a stream without a table is only empty.
         """
         spec = parse_table(declared)
+        if spec.namespace == SYSTEM_NAMESPACE:
+            raise InvalidInput(
+                f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
+            )
         existing = await self._existing(spec.name)
         if existing is not None:
             return _same_or_conflict(existing, spec), False

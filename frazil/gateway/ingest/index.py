@@ -1,5 +1,7 @@
 """What the stream of one table holds: which ids count, how far that is known, and what waits for its commit.
 
+The events that wait are handed to the tail, in the stream's order and with the same verdict.
+
 Everything here is derived from the table's rows and the bus, and made anew at each start.
 """
 
@@ -14,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from frazil.bus import Delivery, Stream
@@ -22,6 +25,7 @@ from frazil.events.batch import Delivered, decode, whole
 from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
 from frazil.events.position import sequence_of, start_of
 from frazil.gateway.ingest.receipt import received_us
+from frazil.gateway.ingest.tail import Tail
 from frazil.lake import LakeTable
 
 log = logging.getLogger(__name__)
@@ -50,9 +54,11 @@ class StreamIndex:
         stream: Stream,
         load_table: Callable[[], LakeTable],
         *,
+        tail: Tail,
         window_seconds: float,
         spill_folder: Path | None,
     ) -> None:
+        self.tail = tail
         self.head = -1
         """Every message up to this sequence is accounted for."""
         self._stream = stream
@@ -93,6 +99,7 @@ class StreamIndex:
         log.info("took the ids of committed rows", extra={"table": table.name, "ids": count})
         self.head = committed
         self._undecided = []
+        self.tail.start_at(start_of(committed + 1))
         return True
 
     def _take_rows(self, table: LakeTable, oldest: datetime) -> int:
@@ -112,8 +119,10 @@ class StreamIndex:
         while page := await self._read_on():
             waiting = self._undecided + page
             counted, decided = whole(waiting)
-            if counted:
-                await asyncio.to_thread(self._take_messages, counted)
+            taken = await asyncio.to_thread(self._take_messages, counted) if counted else []
+            for sequence, events, counts in taken:
+                self.tail.add(sequence, events, counts)
+            self.tail.reach(start_of(decided))
             self._undecided = [delivery for delivery in waiting if delivery.sequence >= decided]
             self.head = page[-1].sequence
 
@@ -125,7 +134,9 @@ class StreamIndex:
             await asyncio.sleep(_MOMENT_SECONDS)
             return await self._stream.read(self.head + 1)
 
-    def _take_messages(self, deliveries: Sequence[Delivered]) -> None:
+    def _take_messages(self, deliveries: Sequence[Delivered]) -> list[tuple[int, pa.Table, npt.NDArray[np.bool_]]]:
+        """Judge these messages; of each its sequence, its events, and which of them count."""
+        taken = []
         for delivery in deliveries:
             events = decode(delivery.body)
             keys, received = id_keys(events.column("_id")), received_us(events)
@@ -133,18 +144,22 @@ class StreamIndex:
             counts = self._window.judge(keys, received) == COUNTS
             self._window.add(keys[counts], positions[counts], received[counts])
             self._note(delivery.sequence, received)
+            taken.append((delivery.sequence, events, counts))
+        return taken
 
     def judge(self, keys: Keys, received: Ints) -> Ints:
         return self._window.judge(keys, received)
 
-    async def add(self, first: int, sizes: Sequence[int], keys: Keys, positions: Ints, received: Ints) -> None:
-        """Take in what we have just written: messages from sequence `first` on, of so many events each."""
+    async def add(self, first: int, contents: Sequence[pa.Table], keys: Keys, positions: Ints, received: Ints) -> None:
+        """Take in what we have just written: messages from sequence `first` on, every event of which counts."""
         self._undecided = []
         at = 0
-        for number, size in enumerate(sizes):
-            self._note(first + number, received[at : at + size])
-            at += size
-        self.head = first + len(sizes) - 1
+        for number, events in enumerate(contents):
+            self._note(first + number, received[at : at + events.num_rows])
+            self.tail.add(first + number, events)
+            at += events.num_rows
+        self.head = first + len(contents) - 1
+        self.tail.reach(start_of(self.head + 1))
         self._known_at = datetime.now(UTC)
         if len(self._window) < _INLINE_IDS:
             self._window.add(keys, positions, received)
@@ -160,5 +175,6 @@ class StreamIndex:
         below = sequence_of(watermark)
         while self._uncommitted and self._uncommitted[0][0] < below:
             self._uncommitted.popleft()
+        self.tail.forget_below(watermark)
         oldest = min((entry[2] for entry in self._uncommitted), default=None)
         return Backlog(sum(entry[1] for entry in self._uncommitted), oldest)

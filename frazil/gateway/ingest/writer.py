@@ -32,6 +32,7 @@ from frazil.gateway.ingest.index import Backlog, StreamIndex
 from frazil.gateway.ingest.judging import Judged, judge
 from frazil.gateway.ingest.originals import Originals
 from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission
+from frazil.gateway.ingest.tail import Tail, TailMemory
 from frazil.gateway.metrics import Metrics
 from frazil.lake import LakeTable
 
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 GROUP_EVENTS = 50_000
 GROUP_BYTES = 4 << 20
 PART_BYTES = 6 << 20
+TAIL_BYTES = 256 << 20
 _TRIES = 20
 # Below this, compressing costs less than handing it to a thread.
 _INLINE_BYTES = 64 << 10
@@ -67,6 +69,7 @@ class TableWriter:
         window_seconds: float,
         spill_folder: Path | None = None,
         warm_up_slots: asyncio.Semaphore | None = None,
+        tail_memory: TailMemory | None = None,
     ) -> None:
         self.name = table.name
         self.source = source_of(table)
@@ -77,6 +80,7 @@ class TableWriter:
         self._window_seconds = window_seconds
         self._spill_folder = spill_folder
         self._slots = warm_up_slots or asyncio.Semaphore(1)
+        self._tail_memory = tail_memory or TailMemory(TAIL_BYTES)
         self._queue: deque[Submission] = deque()
         self._something = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -122,7 +126,11 @@ class TableWriter:
             async with self._slots:
                 stream = await open_stream(self._bus, self._table)
                 index = StreamIndex(
-                    stream, self._load_table, window_seconds=self._window_seconds, spill_folder=self._spill_folder
+                    stream,
+                    self._load_table,
+                    tail=Tail(stream, self._tail_memory),
+                    window_seconds=self._window_seconds,
+                    spill_folder=self._spill_folder,
                 )
                 await index.refresh()
         except FrazilError as error:
@@ -249,7 +257,7 @@ class TableWriter:
         )
         self._answer(judged, positions)
         new = judged.new
-        await known.index.add(first, sizes, judged.keys[new], positions, judged.received[new])
+        await known.index.add(first, contents, judged.keys[new], positions, judged.received[new])
         with contextlib.suppress(WatermarkTorn):
             known.index.backlog(self._table.watermark)
         for number, content in enumerate(contents):
@@ -299,15 +307,34 @@ class TableWriter:
             return None
         if self._known is None:
             return None
+        if not await self._looked(self._known.index, patience_seconds):
+            return None
+        return self._known.index.backlog(watermark)
+
+    async def live(self, *, patience_seconds: float) -> Tail | None:
+        """The tail, with every event in it that has its receipt when this is called; None when that takes longer."""
+        give_up_at = time.monotonic() + patience_seconds
+        await self.warm(patience_seconds)
+        if self._known is None:
+            return None
+        # The bus is asked even where all writing goes through here: another gateway may have given receipts too.
+        head = await self._known.stream.head()
+        index = self._known.index
+        while index.head < head:
+            if not await self._looked(index, give_up_at - time.monotonic()):
+                return None
+        return index.tail
+
+    async def _looked(self, index: StreamIndex, patience_seconds: float) -> bool:
+        """Read on to the end of the stream; whether that was done in time."""
         # In a task of its own: giving up on the answer must not break off the reading, which a thread may be doing.
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(self._known.index), name=f"look at {self.name}")
+            self._looking = asyncio.create_task(self._look(index), name=f"look at {self.name}")
         looking = self._looking
-        done, _ = await asyncio.wait([looking], timeout=patience_seconds)
-        if not done:
-            return None
-        looking.result()
-        return self._known.index.backlog(watermark)
+        done, _ = await asyncio.wait([looking], timeout=max(patience_seconds, 0.0))
+        if done:
+            looking.result()
+        return bool(done)
 
     async def _look(self, index: StreamIndex) -> None:
         async with self._turn:
@@ -321,6 +348,8 @@ class TableWriter:
             for task in (self._running, self._warming):
                 if task is not None:
                     task.cancel()
+        if self._known is not None:
+            self._known.index.tail.release()
         gone = Unavailable(f"{self.name} is being replaced", code="table_replaced", hint="try again")
         _fail(list(self._queue), gone)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from frazil.bus import EventBus
 from frazil.errors import FrazilError
 from frazil.gateway.ingest.directory import TableDirectory, source_of
-from frazil.gateway.ingest.writer import TableWriter
+from frazil.gateway.ingest.tail import TailMemory
+from frazil.gateway.ingest.writer import TAIL_BYTES, TableWriter
 from frazil.gateway.metrics import Metrics
 from frazil.lake import LakeTable
 
@@ -27,6 +28,7 @@ class TableWriters:
         metrics: Metrics,
         window_seconds: float,
         spill_folder: Path | None = None,
+        tail_bytes: int = TAIL_BYTES,
     ) -> None:
         self._bus = bus
         self._directory = directory
@@ -34,6 +36,7 @@ class TableWriters:
         self._window_seconds = window_seconds
         self._spill_folder = spill_folder
         self._slots = asyncio.Semaphore(_WARM_UPS_AT_A_TIME)
+        self._tail_memory = TailMemory(tail_bytes)
         self._writers: dict[str, TableWriter] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None
@@ -53,6 +56,7 @@ class TableWriters:
             window_seconds=self._window_seconds,
             spill_folder=self._spill_folder,
             warm_up_slots=self._slots,
+            tail_memory=self._tail_memory,
         )
         self._writers[table.name] = writer
         return writer

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
+from frazil.access import Access
 from frazil.bus import EventBus
 from frazil.events import sequence_of, start_of
 from frazil.events.batch import rows, whole
@@ -21,6 +22,7 @@ from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, LakeTable
 from frazil.lake.table import WATERMARK, WATERMARK_SEQUENCE
+from frazil.serving import QueryPool
 from frazil.storage import Journal
 
 TOKEN = "frz_a-token-for-tests-that-is-long-enough-to-be-one"
@@ -49,15 +51,22 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    bus: EventBus, lake: Lake, folder: Path, *, bodies: BodyReader | None = None, **settings: Any
+    bus: EventBus,
+    lake: Lake,
+    folder: Path,
+    *,
+    bodies: BodyReader | None = None,
+    pool: QueryPool | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
     """A started gateway. Several on the same bus, lake and folder are gateways of one installation."""
     gateway = Gateway(
         bus=bus,
         lake=lake,
         journal=Journal(folder / "journal"),
-        token=TOKEN,
+        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit"),
         ingest=IngestSettings(**settings),
+        pool=pool,
         pipeline_file=folder / "pipeline.json",
     )
     await gateway.start()
@@ -99,7 +108,8 @@ async def commit(bus: EventBus, lake: Lake, name: str = "main.orders", *, trim: 
         window.add(id_keys(known.column("_id")), known.column("_seq").to_numpy(), received)
     verdict = window.judge(id_keys(events["_id"]), events["_received_at"].cast(pa.int64()).to_numpy())
     watermark = str(start_of(await stream.head() + 1))
-    with table.iceberg.transaction() as transaction:
+    # A table of its own: a transaction changes the object it is opened on, and others hold `table`.
+    with lake.catalog.load_table(name).transaction() as transaction:
         transaction.append(events.filter(pa.array(verdict == COUNTS)), snapshot_properties={WATERMARK: watermark})
         marked = transaction.table_metadata.current_snapshot()
         assert marked is not None

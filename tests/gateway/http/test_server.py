@@ -13,6 +13,7 @@ import httpx
 import pytest
 from pydantic import ByteSize
 
+from frazil.access import Access
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Misconfigured
 from frazil.gateway.http import Gateway, listen, serve
@@ -27,7 +28,8 @@ async def served(
     bus: MemoryBus, lake: Lake, folder: Path, *, stop: asyncio.Event | None
 ) -> AsyncIterator[tuple[httpx.AsyncClient, asyncio.Task[None]]]:
     limited = IngestSettings(max_body_bytes=ByteSize(5000))
-    gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), token=TOKEN, ingest=limited)
+    access = Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
+    gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=limited)
     listening = listen("127.0.0.1", 0)
     ready = asyncio.Event()
     serving = asyncio.create_task(serve(gateway, listening, stop=stop, drain_seconds=10, on_ready=ready.set))

@@ -1,0 +1,160 @@
+"""The audit log: who did what, when, and how it ended. Never the words of a query, never a value.
+
+One JSON object a line, one `write` for each with O_APPEND, so that several processes may share the folder and a crash
+of theirs loses nothing. Files are by day and size, for their owner only; frazil never rewrites or removes one. How long
+to keep them is the operator's choice: any file but today's may be moved away at any time.
+
+Entries about tokens are on the disk before their answer is given. The others are with the operating system by then: a
+crash of the process loses none of them, a power cut may lose those of the last half minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from frazil.errors import Unavailable
+from frazil.storage import sync_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_FILE_BYTES = 64 << 20
+_MAX_TABLES = 100
+_MAX_TEXT = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry:
+    action: str
+    """query, search, token.create, token.rotate, token.revoke, or denied."""
+    outcome: str = "ok"
+    """ok, or the code of the error."""
+    token_id: str | None = None
+    token_name: str | None = None
+    client: str | None = None
+    """The address that the request came from."""
+    sql_hash: str | None = None
+    tables: tuple[str, ...] = ()
+    rows: int | None = None
+    ms: float | None = None
+    snapshot: str | None = None
+    """The freshness token of the cut that was read."""
+    subject: str | None = None
+    """The id of the token that was acted on, or the route that was refused."""
+    left_out: int | None = None
+    """How many more refusals of this address there were that are not logged one by one."""
+
+
+class AuditLog:
+    def __init__(self, folder: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        self.folder = folder
+        self._max_file_bytes = max_file_bytes
+        self._day = ""
+        self._number = 0
+        self._choosing = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(self._opened(self._file(0)))  # the table system.audit needs a file, even an empty one
+
+    @property
+    def glob(self) -> str:
+        """The files, for DuckDB's `read_json` with `format='newline_delimited', ignore_errors=true`.
+
+        A line that a power cut left half-written comes out as a row of nulls: keep those whose `logged_at` is not null.
+        """
+        return f"{self.folder}/*.jsonl"
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the table `system.audit`."""
+        import pyarrow as pa
+
+        return pa.schema(
+            {
+                "logged_at": pa.timestamp("us", "UTC"),
+                "token_id": pa.string(),
+                "token_name": pa.string(),
+                "action": pa.string(),
+                "outcome": pa.string(),
+                "sql_hash": pa.string(),
+                "tables": pa.list_(pa.string()),
+                "rows": pa.int64(),
+                "ms": pa.float64(),
+                "snapshot": pa.string(),
+                "client": pa.string(),
+                "subject": pa.string(),
+                "left_out": pa.int64(),
+            }
+        )
+
+    def append(self, entry: AuditEntry, *, durable: bool = False) -> None:
+        """Add the entry, `durable` also to survive a power cut. Raises `Unavailable` if it cannot be written."""
+        at = datetime.now(UTC)
+        # Not `at`: that is a reserved word of DuckDB, and every query would have to quote it.
+        content = {"logged_at": at.isoformat(timespec="microseconds").replace("+00:00", "Z"), **_bounded(entry)}
+        # A line end before it too: what a full disk left half-written must not swallow this entry.
+        line = b"\n" + msgspec.json.encode(content) + b"\n"
+        try:
+            path = self._writable(at, len(line))
+            descriptor = self._opened(path)
+            try:
+                if os.write(descriptor, line) != len(line):
+                    raise OSError("it was written in part only")
+            finally:
+                os.close(descriptor)
+            if durable:
+                sync_files([str(path)])
+        except OSError as error:
+            raise Unavailable(
+                f"the audit log cannot be written: {error.strerror or error}",
+                code="audit_unavailable",
+                hint="nothing is answered that cannot be logged; look at the disk of the data directory",
+                retry_after_seconds=5.0,
+            ) from error
+
+    def _writable(self, at: datetime, size: int) -> Path:
+        day = at.strftime("%Y-%m-%d")
+        with self._choosing:
+            if day != self._day:
+                self._day, self._number = day, 0
+            while True:
+                path = self._file(self._number)
+                try:
+                    if path.stat().st_size + size <= self._max_file_bytes:
+                        return path
+                except FileNotFoundError:
+                    return path
+                self._number += 1
+
+    def _file(self, number: int) -> Path:
+        day = self._day or datetime.now(UTC).strftime("%Y-%m-%d")
+        return self.folder / f"{day}-{number:04d}.jsonl"
+
+    def _opened(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def sql_hash(sql: str) -> str:
+    """What the log keeps of a query: enough to tell whether two are the same, or this one."""
+    return hashlib.sha256(sql.encode()).hexdigest()
+
+
+def _bounded(entry: AuditEntry) -> dict[str, object]:
+    """The fields that say something, cut to a length at which one `write` is one entry."""
+    fields: dict[str, object] = {}
+    for name in entry.__dataclass_fields__:
+        value = getattr(entry, name)
+        if isinstance(value, tuple):
+            fields[name] = [text[:_MAX_TEXT] for text in value[:_MAX_TABLES]]
+        elif isinstance(value, str) and name != "snapshot":
+            fields[name] = value[:_MAX_TEXT]
+        elif value is not None:
+            fields[name] = value
+    return fields

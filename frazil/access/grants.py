@@ -1,0 +1,177 @@
+"""Grants: what a token may do, as it was declared and as it applies to one table.
+
+A grant is a scope, `ingest:<tables>`, `read:<tables>`, `sql` or `admin`; `<tables>` is a name, `namespace.*` or `*`.
+The tables of frazil's own, `system.*`, are matched only by grants that say `system`. A grant to read one table may show
+only the rows of a filter, and mask columns.
+
+When several grants let a token read a table:
+
+- A grant adds nothing where another one shows all rows and masks no more than it does.
+- Of those that are left, a row is shown if any of their filters shows it, and a column is masked if any of them masks
+  it, in the way that tells less.
+
+So no row ever shows a column that the very grant for that row would hide. The price is that two grants of which each
+hides something else together hide both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from frazil.errors import InvalidInput
+from frazil.events.table import SYSTEM_NAMESPACE, table_name
+
+Mask = Literal["null", "hash", "redact"]
+Verb = Literal["ingest", "read", "sql", "admin"]
+
+MAX_GRANTS = 200
+MAX_FILTER = 10_000
+# How little of a value each leaves: a hash still tells which values are equal, a redaction whether there is one.
+_HIDES: dict[str, int] = {"hash": 1, "redact": 2, "null": 3}
+
+
+@dataclass(frozen=True)
+class Grant:
+    verb: Verb
+    tables: str = ""
+    """A full name, `namespace.*` or `*`; empty where the verb has no tables."""
+    where: str | None = None
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+
+    @property
+    def scope(self) -> str:
+        named = self.tables if self.tables.endswith("*") else self.tables.removeprefix("main.")
+        return f"{self.verb}:{named}" if named else self.verb
+
+    @property
+    def restricts(self) -> bool:
+        return self.where is not None or bool(self.masks)
+
+    def matches(self, table: str) -> bool:
+        if self.tables == "*":
+            return not table.startswith(f"{SYSTEM_NAMESPACE}.")
+        if self.tables.endswith(".*"):
+            return table.startswith(self.tables[:-1])
+        return table == self.tables
+
+    def covers(self, other: Grant) -> bool:
+        """Whether the other one shows nothing that this one does not show too."""
+        return self.where is None and all(
+            _HIDES[mask] <= _HIDES.get(other.masks.get(column, ""), 0) for column, mask in self.masks.items()
+        )
+
+    def declared(self) -> dict[str, Any]:
+        """The JSON that declares this grant."""
+        words: dict[str, Any] = {"scope": self.scope}
+        if self.where is not None:
+            words["where"] = self.where
+        if self.masks:
+            words["mask"] = dict(self.masks)
+        return words
+
+
+@dataclass(frozen=True)
+class ReadGrant:
+    """What a token sees of one table."""
+
+    filters: tuple[str, ...] = ()
+    """SQL conditions; a row is shown if any of them is true. None at all: every row is shown."""
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str | None:
+        """The filters as one condition. Line ends keep a comment at the end of one from swallowing the next."""
+        return " OR ".join(f"(\n{text}\n)" for text in self.filters) or None
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.filters and not self.masks
+
+
+def combined(grants: Sequence[Grant]) -> ReadGrant | None:
+    """What these grants, all of them for the same table, show together; None if there are none."""
+    kept: list[Grant] = []
+    for grant in grants:
+        if not any(other.covers(grant) for other in kept):
+            kept = [other for other in kept if not grant.covers(other)] + [grant]
+    if not kept:
+        return None
+    masks: dict[str, Mask] = {}
+    for grant in kept:
+        for column, mask in grant.masks.items():
+            masks[column] = max(mask, masks.get(column, mask), key=lambda one: _HIDES[one])
+    filters = [grant.where for grant in kept if grant.where is not None]
+    whole = len(filters) < len(kept)
+    return ReadGrant(() if whole else tuple(dict.fromkeys(filters)), masks)
+
+
+def parse_grants(declared: Any) -> tuple[Grant, ...]:
+    """Grants from their JSON: scopes alone, or objects `{scope, where?, mask?}`."""
+    if not isinstance(declared, list) or not 1 <= len(declared) <= MAX_GRANTS:
+        raise _bad(f"`grants` is a list of 1 to {MAX_GRANTS} grants", hint='["sql", "read:notes"]')
+    return tuple(_parse_grant(entry) for entry in declared)
+
+
+def _parse_grant(declared: Any) -> Grant:
+    words = {"scope": declared} if isinstance(declared, str) else declared
+    if not isinstance(words, dict) or not isinstance(words.get("scope"), str):
+        raise _bad("a grant is a scope, or an object with `scope`", hint='{"scope": "read:notes", "mask": ["email"]}')
+    for name in words.keys() - {"scope", "where", "mask"}:
+        raise _bad(f"a grant has no field {str(name)[:80]!r}", hint="its fields are scope, where, mask")
+    verb, tables = _parse_scope(words["scope"])
+    grant = Grant(verb, tables, _parse_filter(words.get("where")), _parse_masks(words.get("mask")))
+    if grant.restricts and (verb != "read" or tables.endswith("*")):
+        raise _bad(
+            f"{grant.scope!r} cannot have a filter or masks",
+            hint="they belong to a grant to read one table by name, as read:notes",
+        )
+    return grant
+
+
+def _parse_scope(text: str) -> tuple[Verb, str]:
+    verb, colon, tables = text.strip().partition(":")
+    if verb in ("sql", "admin") and not colon:
+        return verb, ""  # type: ignore[return-value]
+    if verb not in ("ingest", "read") or not tables:
+        raise _bad(
+            f"{text[:80]!r} is not a scope", hint="write ingest:<table>, read:<table>, sql or admin; * is every table"
+        )
+    if tables == "*":
+        full = "*"
+    elif tables.endswith(".*"):
+        full = f"{table_name(tables[:-1] + 'x').removesuffix('.x')}.*"
+    else:
+        full = table_name(tables)
+    if verb == "ingest" and full.startswith(f"{SYSTEM_NAMESPACE}."):
+        raise _bad("nobody may write to the tables of the system", hint=f"read:{tables} lets a token read them")
+    return verb, full  # type: ignore[return-value]
+
+
+def _parse_filter(where: Any) -> str | None:
+    if where is None:
+        return None
+    if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER or "\0" in where:
+        raise _bad(
+            f"`where` is a condition in SQL of at most {MAX_FILTER:,} characters", hint="for example: team = 'north'"
+        )
+    return where.strip()
+
+
+def _parse_masks(masks: Any) -> dict[str, Mask]:
+    if masks is None:
+        return {}
+    if isinstance(masks, list) and all(isinstance(column, str) for column in masks):
+        masks = dict.fromkeys(masks, "null")
+    if not isinstance(masks, dict) or not all(isinstance(mask, str) and mask in _HIDES for mask in masks.values()):
+        raise _bad("`mask` is a list of columns, or an object of column and null, hash or redact")
+    return dict(sorted(masks.items()))
+
+
+def _bad(message: str, *, hint: str = "") -> InvalidInput:
+    return InvalidInput(message, code="bad_grant", hint=hint)
+
+
+def matching(grants: Iterable[Grant], verb: Verb, table: str) -> list[Grant]:
+    return [grant for grant in grants if grant.verb == verb and grant.matches(table)]

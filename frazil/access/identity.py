@@ -1,0 +1,58 @@
+"""Who is calling, and what that one may do. Everything that no grant allows is denied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.access.grants import Grant, ReadGrant, combined, matching
+from frazil.errors import Denied
+
+
+class Forbidden(Denied):
+    """The token is valid; it lacks a scope."""
+
+    code = "forbidden"
+    status = 403
+
+
+@dataclass(frozen=True)
+class Identity:
+    id: str
+    """The token's id. Also the key by which callers get their fair share."""
+    name: str
+    grants: tuple[Grant, ...]
+    rate_per_second: float | None = None
+    """None: as the settings say, or no limit for an admin."""
+    burst: int | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        return any(grant.verb == "admin" for grant in self.grants)
+
+    @property
+    def may_sql(self) -> bool:
+        return self.is_admin or any(grant.verb == "sql" for grant in self.grants)
+
+    def may_ingest(self, table: str) -> bool:
+        return self.is_admin or bool(matching(self.grants, "ingest", table))
+
+    def read_grant(self, table: str) -> ReadGrant | None:
+        """What this one sees of the table (by its full name); None if nothing."""
+        return ReadGrant() if self.is_admin else combined(matching(self.grants, "read", table))
+
+    def knows(self, table: str) -> bool:
+        """Whether the table may be spoken of at all."""
+        return self.may_ingest(table) or self.read_grant(table) is not None
+
+    def require_admin(self) -> None:
+        """Raise `Forbidden`, in the same words whatever was asked for, unless this is an admin."""
+        if not self.is_admin:
+            raise Forbidden("this needs a token with the scope admin", hint="ask whoever runs this frazil")
+
+    def require_sql(self) -> None:
+        if not self.may_sql:
+            raise Forbidden("this needs a token with the scope sql", hint="ask whoever gave you the token")
+
+
+ADMIN = Identity("admin", "admin.token", (Grant("admin"),))
+"""The holder of the file admin.token. It is in no store, so that it works while the store cannot be reached."""

@@ -1,0 +1,32 @@
+"""Settings of tokens, rate limits and the audit log."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+
+class AccessSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        le=4,
+        description="How often each gateway looks for new and revoked tokens; a revocation holds within 5 s.",
+    )
+    stale_seconds: float = Field(
+        default=60.0,
+        ge=5,
+        le=86_400,
+        description="How long known tokens go on while the catalog's database cannot be reached.",
+    )
+    rate_per_second: float = Field(
+        default=200.0, gt=0, description="Requests a second of one token that has no rate of its own."
+    )
+    burst: int = Field(default=400, ge=1, description="Requests that such a token may send at once.")
+    audit_file_bytes: ByteSize = Field(
+        default=ByteSize(64 << 20), ge=4096, description="The audit log begins another file at this size, and each day."
+    )
+    denied_per_second: int = Field(
+        default=10, ge=1, description="Refused requests of one address that are logged one by one in a second."
+    )

@@ -1,0 +1,136 @@
+"""`frazil tables history|rows|changes|export-hint`: what a table was, what changed, and how others open it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from frazil.errors import FrazilError
+from frazil.gateway.cli.cells import cell, tame
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+
+Name = Annotated[str, typer.Argument(metavar="TABLE")]
+
+
+def history(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many snapshots.")] = 20,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The snapshots of a table, newest first."""
+    with connected(data, config, url) as client:
+        snapshots = client.history(name, limit=limit)
+    if as_json:
+        print_json({"table": name, "snapshots": snapshots})
+        return
+    lines = [
+        [
+            f"{snapshot.get('snapshot_id')}{' ←' if snapshot.get('current') else ''}",
+            str(snapshot.get("committed_at") or "")[:23],
+            str(snapshot.get("operation") or ""),
+            f"{int(snapshot.get('added_rows') or 0):,}",
+            f"{int(snapshot.get('total_rows') or 0):,}",
+        ]
+        for snapshot in snapshots
+    ]
+    _listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, "nothing is committed yet")
+
+
+def rows(
+    name: Name,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id of the event.")],
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The versions of one row, oldest first, by the id of its events."""
+    with connected(data, config, url) as client:
+        try:
+            answer = client.row_history(name, id)
+        except FrazilError as error:
+            tame(error)
+            raise
+    if as_json:
+        print_json(answer)
+        return
+    lines = [
+        [
+            str(version.get("position")),
+            str(version.get("committed_in") or "not committed yet"),
+            str(version.get("committed_at") or "")[:23],
+            _row(version.get("row")),
+        ]
+        for version in answer.get("versions") or ()
+    ]
+    _listing((">position", "snapshot", "committed at", "row"), lines, "no row has this id")
+
+
+def changes(
+    name: Name,
+    since: Annotated[int, typer.Argument(metavar="FROM", help="A snapshot.")],
+    until: Annotated[int | None, typer.Argument(metavar="[TO]", help="A later one; else the newest.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many rows.")] = 100,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two snapshots."""
+    with connected(data, config, url) as client:
+        try:
+            answer = client.changes(name, since, until, limit=limit)
+        except FrazilError as error:
+            tame(error)
+            raise
+    if as_json:
+        print_json(answer)
+        return
+    signs = {"added": "+", "removed": "-"}
+    lines = [[signs.get(str(row.get("change")), "?"), _row(row.get("row"))] for row in answer.get("rows") or ()]
+    _listing(("", "row"), lines, "nothing")
+    more = f"; the first {len(lines):,} are shown, --limit shows more" if answer.get("truncated") else ""
+    print(
+        f"{answer.get('added', 0):,} added, {answer.get('removed', 0):,} removed "
+        f"between {answer.get('from')} and {answer.get('to')}{more}"
+    )
+
+
+def export_hint(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+    """Let other tools open the table by its folder, as it is now; run it again to follow the table."""
+    with connected(data, config, url) as client:
+        answer = client.export_hint(name)
+    if as_json:
+        print_json(answer)
+        return
+    print(f"{answer.get('location')} names version {answer.get('version')} of table {answer.get('table')}")
+    for tool, command in (answer.get("commands") or {}).items():
+        print(f"  {tool:<10} {command}")
+
+
+def _row(row: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def _listing(headings: tuple[str, ...], lines: list[list[str]], none: str) -> None:
+    """Columns whose heading begins with > go to the right."""
+    from rich.table import Table
+
+    out = console()
+    if not lines:
+        out.print(none, style="dim")
+        return
+    if not out.is_terminal:
+        out.width = 100_000
+    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for heading in headings:
+        right = heading.startswith(">")
+        listing.add_column(heading.lstrip(">"), justify="right" if right else "left", overflow="fold")
+    for line in lines:
+        listing.add_row(*(cell(text) for text in line))
+    out.print(listing)

@@ -1,0 +1,80 @@
+"""GET /v1/tables/{table}/history, …/rows/{id}/history, …/changes, and POST …/export-hint"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.parameters import only, table_of, whole_number
+from frazil.gateway.http.query import queries_of
+from frazil.gateway.http.scopes import admin_only, identity_of, no_such_table
+from frazil.gateway.query import History
+from frazil.gateway.query.history import MAX_CHANGES, snapshots_of
+from frazil.lake import export_hint
+
+_MOST_SNAPSHOTS = 10_000
+
+
+class TableHistory:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    @property
+    def _history(self) -> History:
+        """Rows are read by the query workers."""
+        return History(self._gateway.directory, queries_of(self._gateway))
+
+    async def snapshots(self, request: Request) -> Response:
+        only(request, "limit")
+        name = _readable(request)
+        limit = whole_number(request, "limit", default=100, most=_MOST_SNAPSHOTS)
+        return answer(await snapshots_of(self._gateway.directory, name, limit=limit))
+
+    async def row(self, request: Request) -> Response:
+        only(request)
+        name = _readable(request)
+        return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
+
+    async def changes(self, request: Request) -> Response:
+        only(request, "from", "to", "limit")
+        name = _readable(request)
+        first = _snapshot_id(request, "from")
+        if first is None:
+            raise InvalidInput(
+                "`from` is the id of a snapshot", code="bad_parameter", hint="GET /v1/tables/{table}/history has them"
+            )
+        limit = whole_number(request, "limit", default=1_000, most=MAX_CHANGES)
+        second = _snapshot_id(request, "to")
+        return answer(await self._history.changes(name, first, second, identity_of(request), limit=limit))
+
+    async def export_hint(self, request: Request) -> Response:
+        only(request)
+        admin_only(request)
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(table_of(request))
+        hint = await asyncio.to_thread(export_hint, table)
+        self._gateway.journal.append("hint_exported", table=table.name, metadata=table.metadata_location)
+        return answer(asdict(hint))
+
+
+def _readable(request: Request) -> str:
+    """The table's full name, if the caller may read it; refused as a table that does not exist otherwise."""
+    name = table_of(request)
+    if identity_of(request).read_grant(name) is None:
+        raise no_such_table(name)
+    return name
+
+
+def _snapshot_id(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii() and len(text) < 20):
+        raise InvalidInput(f"`{name}` is the id of a snapshot", code="bad_parameter")
+    return int(text)

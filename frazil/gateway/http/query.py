@@ -1,0 +1,93 @@
+"""POST /v1/query"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import FrazilError, Unavailable
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.guard import client_of
+from frazil.gateway.http.parameters import only
+from frazil.gateway.http.scopes import AUDITED, identity_of
+from frazil.gateway.query import Answer, Ask, Queries, parse_ask
+from frazil.gateway.query.ask import Format
+
+_MEDIA: dict[Format, str] = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+
+
+class ClientGone(FrazilError):
+    """Nobody waits for this answer any longer."""
+
+    code = "client_gone"
+    status = 499
+
+
+class Query:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+
+    async def post(self, request: Request) -> Response:
+        """The rows, and what they were read from. A caller that hangs up stops its query."""
+        only(request)
+        identity = identity_of(request)
+        identity.require_sql()
+        queries = queries_of(self._gateway)
+        request.scope[AUDITED] = True
+        ask = parse_ask(await json_body(request, self._bodies), accept=_accepted(request))
+        answering = asyncio.create_task(queries.answer(ask, identity, client=client_of(request.scope)), name="query")
+        leaving = asyncio.create_task(_disconnected(request), name="wait for the caller to hang up")
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise ClientGone("the caller hung up")
+            return _response(ask, answering.result())
+        finally:
+            leaving.cancel()
+            answering.cancel()
+            await asyncio.wait({answering, leaving})
+
+
+def queries_of(gateway: Gateway) -> Queries:
+    if gateway.queries is None:
+        raise Unavailable(
+            "this gateway takes in events and answers no queries",
+            code="no_query_workers",
+            hint="ask another gateway, or set query.workers",
+            retry_after_seconds=60.0,
+        )
+    return gateway.queries
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _accepted(request: Request) -> Format:
+    """The format that the Accept header names; JSON where it leaves the choice to us."""
+    wanted = request.headers.get("accept", "")
+    for format_, media in _MEDIA.items():
+        if media.partition(";")[0] in wanted:
+            return format_
+    return "json"
+
+
+def _response(ask: Ask, answer: Answer) -> Response:
+    media = _MEDIA[ask.format]
+    if ask.format == "json":
+        content = {"columns": answer.columns, "rows": msgspec.Raw(answer.body), **answer.about}
+        return Response(msgspec.json.encode(content), media_type=media)
+    about = json.dumps(answer.about, ensure_ascii=True, separators=(",", ":"))
+    return Response(answer.body, media_type=media, headers={"Frazil-Answer": about})

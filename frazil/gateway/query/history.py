@@ -1,0 +1,125 @@
+"""What a table was: its snapshots, the versions of one row, and what changed between two snapshots.
+
+Rows are read by SQL through the same walls and grants as any other query. What is put into its text is a table's name,
+which is plain by rule (`events.table_name`), and whole numbers.
+"""
+# ruff: noqa: S608
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from frazil.access import Identity
+from frazil.errors import NotFound
+from frazil.events import Token
+from frazil.gateway.ingest import TableDirectory
+from frazil.gateway.query.ask import Ask
+from frazil.gateway.query.service import Queries
+from frazil.lake import LakeTable, SnapshotInfo, snapshot_by_id, snapshot_with
+
+MAX_CHANGES = 10_000
+
+
+async def snapshots_of(directory: TableDirectory, name: str, *, limit: int) -> dict[str, Any]:
+    """The snapshots that led to the current state, newest first."""
+    await directory.refresh()
+    table = await directory.table(name)
+    told = [_snapshot(table, snapshot) for snapshot in table.snapshots()[:limit]]
+    return {"table": table.spec.short_name, "snapshots": told}
+
+
+class History:
+    def __init__(self, directory: TableDirectory, queries: Queries) -> None:
+        self._directory = directory
+        self._queries = queries
+
+    async def row(self, name: str, row_id: str, identity: Identity) -> dict[str, Any]:
+        """Every event of this id, oldest first, with the snapshot that made it visible; null while it is live only."""
+        await self._directory.table(name)
+        ask = Ask(sql=f"SELECT * FROM {_quoted(name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id])
+        answer = await self._queries.answer(ask, identity)
+        table = await self._directory.table(name)
+        names = [column["name"] for column in answer.columns]
+        versions = []
+        for values in msgspec.json.decode(answer.body):
+            row = dict(zip(names, values, strict=True))
+            committed = snapshot_with(table, row["_seq"])
+            versions.append(
+                {
+                    "row": row,
+                    "position": row["_seq"],
+                    "committed_in": committed.snapshot_id if committed else None,
+                    "committed_at": committed.committed_at.isoformat() if committed else None,
+                }
+            )
+        if not versions:
+            raise NotFound(
+                f"{table.spec.short_name!r} has no row with this id",
+                code="row_not_found",
+                hint="ids are those of events",
+            )
+        return {"table": table.spec.short_name, "id": row_id, "versions": versions, "token": answer.about["token"]}
+
+    async def changes(
+        self, name: str, first: int, second: int | None, identity: Identity, *, limit: int
+    ) -> dict[str, Any]:
+        """The rows that one of the two snapshots has and the other has not."""
+        await self._directory.refresh()
+        table = await self._directory.table(name)
+        if second is None:
+            second = table.snapshot_id
+        if second is None:
+            raise NotFound(f"{table.spec.short_name!r} has no snapshot yet", code="snapshot_not_found")
+        for snapshot_id in (first, second):
+            snapshot_by_id(table, snapshot_id)
+        table_, before, after = _quoted(name), f"AT (VERSION => {first})", f"AT (VERSION => {second})"
+        changed = (
+            f"SELECT 'added' AS _change, b.* FROM {table_} b {after} ANTI JOIN {table_} a {before} ON a._seq = b._seq "
+            "UNION ALL BY NAME "
+            f"SELECT 'removed' AS _change, a.* FROM {table_} a {before} ANTI JOIN {table_} b {after} ON a._seq = b._seq"
+        )
+        counted = await self._queries.answer(
+            Ask(sql=f"SELECT _change, count(*) FROM ({changed}) GROUP BY 1", freshness="committed"),
+            identity,
+        )
+        counts: dict[str, int] = dict(msgspec.json.decode(counted.body))
+        listed = await self._queries.answer(
+            Ask(sql=f"SELECT * FROM ({changed}) ORDER BY _seq", freshness="committed", max_rows=limit),
+            identity,
+        )
+        names = [column["name"] for column in listed.columns]
+        rows = [dict(zip(names, values, strict=True)) for values in msgspec.json.decode(listed.body)]
+        return {
+            "table": table.spec.short_name,
+            "from": first,
+            "to": second,
+            "added": counts.get("added", 0),
+            "removed": counts.get("removed", 0),
+            "rows": [{"change": row.pop("_change"), "row": row} for row in rows],
+            "truncated": listed.about["truncated"],
+        }
+
+
+def _quoted(name: str) -> str:
+    schema, _, short = name.partition(".")
+    return f'"{schema}"."{short}"'
+
+
+def _snapshot(table: LakeTable, snapshot: SnapshotInfo) -> dict[str, Any]:
+    watermark = snapshot.watermark
+    token = None if watermark is None else str(Token.of(table.name, table.stream_identity, watermark - 1))
+    return {
+        "snapshot_id": snapshot.snapshot_id,
+        "parent_id": snapshot.parent_id,
+        "committed_at": snapshot.committed_at.isoformat(),
+        "age_seconds": round((datetime.now(UTC) - snapshot.committed_at).total_seconds(), 3),
+        "operation": snapshot.operation,
+        "added_rows": snapshot.added_rows,
+        "total_rows": snapshot.total_rows,
+        "watermark": token,
+        "batch": snapshot.batch,
+        "current": snapshot.snapshot_id == table.snapshot_id,
+    }

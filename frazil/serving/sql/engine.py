@@ -1,0 +1,198 @@
+"""The engine of a worker: DuckDB with its doors shut (the second wall), and one transaction a query (the fourth).
+
+It is made in the nursery, once, by a process of one thread; a worker inherits it by fork and locks it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from frazil.errors import InvalidInput
+from frazil.serving.sql import formats, statement
+from frazil.serving.sql.duck_types import delivered
+from frazil.serving.sql.failures import translated
+from frazil.serving.sql.views import Names, Shown, nothing, quoted, view
+
+_EXTENSIONS = ("avro", "httpfs", "iceberg")
+_BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where table files are, in the engine's words. The key is known to the nursery and its children only."""
+
+    directories: Sequence[str]
+    secret: dict[str, Any] | None = None
+
+
+class Engine:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tails: dict[str, int] = {}
+        self._numbers = 0
+        self.connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": 1,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "allow_persistent_secrets": False,
+            },
+        )
+        for name in _EXTENSIONS:
+            self.connection.load_extension(str(_extension(name)))
+        self._keep_key()
+
+    def _keep_key(self) -> None:
+        secret = self._store.secret
+        if secret is not None:
+            given = ", ".join(f"{name} ${name}" for name in secret)
+            self.connection.execute(f"CREATE SECRET (TYPE s3, {given})", secret)
+
+    def lock(self, *, threads: int, memory_bytes: int) -> None:
+        """Shut the doors, in the one order that the engine allows. Afterwards no statement can change a setting."""
+        token = secrets.token_hex(16)
+        self._names = Names(schema=f"s{token}", parameter=f"p{token}")
+        execute = self.connection.execute
+        execute(f"CREATE SCHEMA {self._names.schema}")
+        execute("SET temp_directory = ''")
+        execute(f"SET memory_limit = '{memory_bytes // 1024}KiB'")
+        execute(f"SET threads = {threads}")
+        execute("SET TimeZone = 'UTC'")
+        execute("SET python_enable_replacements = false")
+        # Files of a table never change under their name, so that nothing read from them grows old.
+        execute("SET parquet_metadata_cache = true")
+        execute("SET validate_external_file_cache = 'NO_VALIDATION'")
+        execute("SET allowed_directories = $1", [list(self._store.directories)])
+        execute("SET enable_external_access = false")
+        execute("SET lock_configuration = true")
+
+    def warm(self) -> None:
+        """Go through every format once: what is imported late would not be found behind the walls."""
+        for format in formats.FORMATS:
+            reader, types = self._reader("SELECT $1 AS n, $2 AS t, [1.5] AS l, now() AS at, 1::HUGEINT AS h", [1, "a"])
+            formats.encode(reader, types, format, max_rows=10, max_bytes=10_000)
+        self.judge("SELECT count(*) FROM rows WHERE name = 'a'")
+        statement.judge_filter(self.connection, "name = 'a'")
+
+    def judge(self, sql: str) -> statement.Statement:
+        return statement.judge(self.connection, sql)
+
+    def check_filter(self, expression: str, columns: Sequence[tuple[str, str]]) -> None:
+        """Raise unless this is one boolean expression over these columns and nothing else."""
+        statement.judge_filter(self.connection, expression)
+        try:
+            described = self.connection.execute(
+                f"DESCRIBE SELECT (\n{expression}\n) FROM ({nothing(columns)})"  # noqa: S608
+            ).fetchall()
+        except duckdb.Error as error:
+            raise translated(error, restricted=False, hidden=self._hidden()) from error
+        if len(described) != 1 or described[0][1] != "BOOLEAN":
+            raise InvalidInput("a row filter must be true or false", hint="write a condition such as team = 'blue'")
+
+    def take_tail(self, key: str, *, fresh: bool, keep_from: int | None, rows: pa.Table | None) -> None:
+        """Add rows to the tail kept under a key; `fresh` starts it anew, `keep_from` lets the rows below go."""
+        table = self._tail_table(key)
+        if rows is not None:
+            arrived = self.connection.from_arrow(rows)
+            if fresh:
+                self.connection.execute(f"DROP TABLE IF EXISTS {table}")
+                arrived.create(table)
+            else:
+                arrived.insert_into(table)
+        if keep_from is not None:
+            # A deleted row keeps its memory; a table made anew does not.
+            self.connection.execute(
+                f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {table} WHERE _seq >= {keep_from}"  # noqa: S608
+            )
+
+    def forget_tail(self, key: str) -> None:
+        table = self._tail_table(key)
+        self.connection.execute(f"DROP TABLE IF EXISTS {table}")
+        del self._tails[key]
+
+    def _tail_table(self, key: str) -> str:
+        if key not in self._tails:
+            self._numbers += 1
+            self._tails[key] = self._numbers
+        return self._names.tail(self._tails[key])
+
+    def run(
+        self,
+        sql: str,
+        parameters: list[Any] | dict[str, Any] | None,
+        relations: Sequence[Shown],
+        *,
+        salt: str,
+        format: str,
+        max_rows: int,
+        max_bytes: int,
+    ) -> formats.Encoded:
+        """Run one judged statement over these relations; nothing of it is left when this returns."""
+        restricted = any(relation.restricted for relation in relations)
+        try:
+            self.connection.execute("BEGIN;" + "".join(self._views(relations, salt)))
+            reader, types = self._reader(sql, parameters)
+            return formats.encode(reader, types, format, max_rows=max_rows, max_bytes=max_bytes)
+        except (
+            duckdb.Error,
+            pa.ArrowException,
+            OSError,
+            MemoryError,
+            RecursionError,
+            RuntimeError,
+            ValueError,
+        ) as error:
+            raise translated(error, restricted=restricted, hidden=self._hidden()) from error
+        finally:
+            self.connection.execute("ROLLBACK")
+
+    def _views(self, relations: Sequence[Shown], salt: str) -> list[str]:
+        return [
+            view(
+                relation,
+                index,
+                self._names,
+                self._tail_table(relation.tail) if relation.tail is not None else None,
+                salt,
+            )
+            for index, relation in enumerate(relations)
+        ]
+
+    def _reader(
+        self, sql: str, parameters: list[Any] | dict[str, Any] | None
+    ) -> tuple[pa.RecordBatchReader, list[str]]:
+        running = self.connection.execute(sql, parameters or None)
+        names = [str(column[0]) for column in running.description or ()]
+        types = [str(column[1]) for column in running.description or ()]
+        casts = [delivered(kind) for kind in types]
+        if any(casts):
+            # Begun a second time rather than described first: few results need it, and describing binds every scan.
+            running = self.connection.execute(_with_casts(sql, names, casts), parameters or None)
+        return running.to_arrow_reader(_BATCH_ROWS), types
+
+    def _hidden(self) -> tuple[str, ...]:
+        return (self._names.schema, self._names.parameter)
+
+
+def _with_casts(sql: str, names: Sequence[str], casts: Sequence[str | None]) -> str:
+    """The statement with the columns that Arrow cannot carry cast to what it can; they are told apart by position."""
+    inner = ", ".join(f"c{index}" for index in range(len(names)))
+    outer = ", ".join(
+        (f"CAST(c{index} AS {cast})" if cast else f"c{index}") + f" AS {quoted(name)}"
+        for index, (name, cast) in enumerate(zip(names, casts, strict=True))
+    )
+    return f"SELECT {outer} FROM (\n{sql.rstrip().rstrip(';')}\n) AS answer({inner})"  # noqa: S608
+
+
+def _extension(name: str) -> Path:
+    module = __import__(f"duckdb_extension_{name}")
+    (found,) = Path(str(module.__file__)).parent.rglob(f"{name}.duckdb_extension")
+    return found

@@ -1,0 +1,77 @@
+"""What a query is, what it reads, and what comes back: the values that pass between the gateway and the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Events above a snapshot: the rows with start <= _seq < end. A worker keeps them from one query to the next."""
+
+    key: str
+    """Names one stream of one table with one schema; a new key starts anew."""
+    start: int
+    end: int
+    rows_from: Callable[[int], pa.Table]
+    """The rows of this cut from a position on, in the schema of the rows. Called on the event loop, so it is cheap."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One table of a statement, as the worker must show it."""
+
+    schema: str
+    name: str
+    columns: pa.Schema
+    metadata: str | None
+    snapshot_id: int | None
+    tail: Tail | None = None
+    where: str | None = None
+    masks: Mapping[str, str] = field(default_factory=dict)
+    lines: str | None = None
+    """Instead of `metadata`: a glob of files with one JSON object a line."""
+
+
+@dataclass(frozen=True)
+class Query:
+    sql: str
+    owner: str
+    parameters: list[Any] | dict[str, Any] | None = None
+    format: str = "json"
+    max_rows: int = 10_000
+    max_bytes: int = 64 << 20
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Result:
+    columns: list[dict[str, str]]
+    row_count: int
+    truncated: bool
+    body: bytes
+    elapsed_ms: float
+    queued_ms: float
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A table that a statement names, and the view under which the statement to run reads it."""
+
+    schema: str
+    name: str
+    reads: tuple[str, str]
+    version: int | None = None
+    as_of: datetime | None = None
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class Statement:
+    sql: str
+    tables: tuple[TableRef, ...]
