@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.events import Token
+from frazil.serving import QueryPool, QuerySettings
+from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -293,3 +295,37 @@ async def test_the_audit_log_is_a_table_for_admins(house: House) -> None:
     ) == [[1]]
     assert await house.refused("SELECT * FROM system.audit", token=reader) == (404, "table_not_found")
     assert await house.refused("SELECT * FROM system.audit AT (VERSION => 1)") == (422, "sql_refused")
+
+
+async def test_another_gateway_answers_with_what_this_one_has_just_taken_in(house: House) -> None:
+    table = await house.table(COLUMNS)
+    pool = QueryPool(QuerySettings(workers=1), house.lake.warehouse, readable=[house.folder / "audit"])
+    async with running(house.bus, house.lake, house.folder, pool=pool) as other:
+        for number in range(20):
+            writer, reader = (house.running, other) if number % 2 else (other, house.running)
+            await writer.accept([{"id": f"g{number}", "data": {"item": "a", "amount": number}}], table=table)
+            answer = await reader.http.post("/v1/query", json={"sql": f"SELECT count(*), max(amount) FROM {table}"})
+            assert answer.json()["rows"] == [[number + 1, number]]
+            if number % 7 == 3:
+                await house.commit(table)
+
+
+async def test_a_tail_that_is_too_long_is_told_or_waited_for(house: House) -> None:
+    table = await house.table(COLUMNS)
+    queries = house.running.gateway.queries
+    assert queries is not None
+    resolver = queries._resolver
+    await house.send(table, *({"item": "x" * 100, "amount": n} for n in range(200)))
+    limit, resolver._max_tail_bytes = resolver._max_tail_bytes, 5_000
+    try:
+        answer = await house.ask(f"SELECT count(*) FROM {table}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "tail_too_long")
+        assert answer.json()["error"]["details"]["events"] == 200
+        assert await house.rows(f"SELECT count(*) FROM {table}", freshness="committed") == [[0]]
+        waiting = asyncio.create_task(house.rows(f"SELECT count(*) FROM {table}", when_behind="wait", timeout_s=20))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await house.commit(table)
+        assert await waiting == [[200]]
+    finally:
+        resolver._max_tail_bytes = limit

@@ -309,7 +309,8 @@ async def test_sql_that_was_never_judged_changes_and_reads_nothing(pool: QueryPo
             await ask(pool, hostile, [table], timeout_seconds=20)
         assert str(house.folder) not in refused.value.message
     assert sorted(house.folder.rglob("*")) == before
-    await ask(pool, "CREATE TABLE mine AS SELECT 1", owner="eve")
+    with pytest.raises(FrazilError):
+        await ask(pool, "CREATE TABLE mine AS SELECT 1", owner="eve")
     with pytest.raises(FrazilError) as gone:
         await ask(pool, "SELECT * FROM mine", owner="eve")
     assert gone.value.code == "table_not_found"
