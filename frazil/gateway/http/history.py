@@ -8,6 +8,7 @@ from dataclasses import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from frazil.access import ReadGrant
 from frazil.errors import InvalidInput
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
@@ -32,18 +33,18 @@ class TableHistory:
 
     async def snapshots(self, request: Request) -> Response:
         only(request, "limit")
-        name = _readable(request)
+        name, grant = _readable(request)
         limit = whole_number(request, "limit", default=100, most=_MOST_SNAPSHOTS)
-        return answer(await snapshots_of(self._gateway.directory, name, limit=limit))
+        return answer(await snapshots_of(self._gateway.directory, name, grant=grant, limit=limit))
 
     async def row(self, request: Request) -> Response:
         only(request)
-        name = _readable(request)
+        name, _ = _readable(request)
         return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
 
     async def changes(self, request: Request) -> Response:
         only(request, "from", "to", "limit")
-        name = _readable(request)
+        name, _ = _readable(request)
         first = _snapshot_id(request, "from")
         if first is None:
             raise InvalidInput(
@@ -63,12 +64,13 @@ class TableHistory:
         return answer(asdict(hint))
 
 
-def _readable(request: Request) -> str:
-    """The table's full name, if the caller may read it; refused as a table that does not exist otherwise."""
+def _readable(request: Request) -> tuple[str, ReadGrant]:
+    """The table's full name and what the caller sees of it; if that is nothing, refused as one that does not exist."""
     name = table_of(request)
-    if identity_of(request).read_grant(name) is None:
+    grant = identity_of(request).read_grant(name)
+    if grant is None:
         raise no_such_table(name)
-    return name
+    return name, grant
 
 
 def _snapshot_id(request: Request, name: str) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from frazil.access import Identity
+from frazil.access import Identity, ReadGrant
 from frazil.errors import NotFound
 from frazil.events import Token
 from frazil.gateway.ingest import TableDirectory
@@ -23,11 +23,11 @@ from frazil.lake import LakeTable, SnapshotInfo, snapshot_by_id, snapshot_with
 MAX_CHANGES = 10_000
 
 
-async def snapshots_of(directory: TableDirectory, name: str, *, limit: int) -> dict[str, Any]:
-    """The snapshots that led to the current state, newest first."""
+async def snapshots_of(directory: TableDirectory, name: str, *, grant: ReadGrant, limit: int) -> dict[str, Any]:
+    """The snapshots that led to the current state, newest first; their rows are counted for who may see all of them."""
     await directory.refresh()
     table = await directory.table(name)
-    told = [_snapshot(table, snapshot) for snapshot in table.snapshots()[:limit]]
+    told = [_snapshot(table, snapshot, counted=not grant.filters) for snapshot in table.snapshots()[:limit]]
     return {"table": table.spec.short_name, "snapshots": told}
 
 
@@ -108,7 +108,7 @@ def _quoted(name: str) -> str:
     return f'"{schema}"."{short}"'
 
 
-def _snapshot(table: LakeTable, snapshot: SnapshotInfo) -> dict[str, Any]:
+def _snapshot(table: LakeTable, snapshot: SnapshotInfo, *, counted: bool) -> dict[str, Any]:
     watermark = snapshot.watermark
     token = None if watermark is None else str(Token.of(table.name, table.stream_identity, watermark - 1))
     return {
@@ -117,8 +117,8 @@ def _snapshot(table: LakeTable, snapshot: SnapshotInfo) -> dict[str, Any]:
         "committed_at": snapshot.committed_at.isoformat(),
         "age_seconds": round((datetime.now(UTC) - snapshot.committed_at).total_seconds(), 3),
         "operation": snapshot.operation,
-        "added_rows": snapshot.added_rows,
-        "total_rows": snapshot.total_rows,
+        "added_rows": snapshot.added_rows if counted else None,
+        "total_rows": snapshot.total_rows if counted else None,
         "watermark": token,
         "batch": snapshot.batch,
         "current": snapshot.snapshot_id == table.snapshot_id,

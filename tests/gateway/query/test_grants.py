@@ -97,6 +97,8 @@ async def test_history_respects_filters_and_masks(house: House) -> None:
     await house.commit(table)
     token = await house.token({"scope": f"read:{table}", "where": "team = 'north'", "mask": ["email"]})
     headers = {"authorization": f"Bearer {token}"}
+    listed = (await house.http.get(f"/v1/tables/{table}/history", headers=headers)).json()
+    assert {entry["total_rows"] for entry in listed["snapshots"]} == {None}
     hidden = await house.http.get(f"/v1/tables/{table}/rows/b/history", headers=headers)
     assert hidden.json()["error"]["code"] == "row_not_found"
     shown = (await house.http.get(f"/v1/tables/{table}/rows/a/history", headers=headers)).json()
