@@ -82,6 +82,21 @@ def memory(
 
 
 @app.command()
+def query(
+    rows: Annotated[int, typer.Option(min=1_000, help="Committed rows of the table.")] = 1_000_000,
+    tail: Annotated[int, typer.Option(min=1, help="Events on top of them that are not committed.")] = 5_000,
+    rounds: Rounds = 4,
+    asks: Annotated[int, typer.Option(min=1, help="Queries of each kind in a round.")] = 50,
+    seconds: Annotated[float, typer.Option(min=0.5, help="How long clients ask side by side in a round.")] = 10.0,
+    as_json: AsJson = True,
+) -> None:
+    """Live SQL over HTTP, alone, side by side and beside bombs, against plain DuckDB on the same files."""
+    from frazil.bench import query as bench
+
+    _print(lambda: bench.run(rows=rows, tail=tail, rounds=rounds, asks=asks, seconds=seconds))
+
+
+@app.command()
 def demo(rounds: Rounds = 1, as_json: AsJson = True) -> None:
     """Seconds of `frazil demo --once`, against the start of a bare Spark session."""
     from frazil.bench import demo as bench

@@ -254,7 +254,7 @@ def _live_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
         name=source.ref.reads[1],
         columns=table.spec.row_schema(),
         metadata=table.metadata_location if table.snapshot_id is not None else None,
-        snapshot_id=table.snapshot_id,
+        snapshot_id=None,
         tail=TailOfRelation(
             key="/".join((*source_of(table), str(table.iceberg.metadata.current_schema_id))),
             start=start,
@@ -281,7 +281,7 @@ def _committed_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable
         name=source.ref.reads[1],
         columns=columns,
         metadata=table.metadata_location if snapshot_id is not None else None,
-        snapshot_id=snapshot_id,
+        snapshot_id=pinned.snapshot_id if pinned else None,
         where=source.grant.where,
         masks=source.grant.masks,
     )

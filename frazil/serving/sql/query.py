@@ -30,7 +30,9 @@ class Relation:
     name: str
     columns: pa.Schema
     metadata: str | None
+    """The address of the file that describes the table; None while nothing is committed."""
     snapshot_id: int | None
+    """The snapshot to read; None for the one that is current in `metadata`, which then has all of `columns`."""
     tail: Tail | None = None
     where: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)

@@ -24,7 +24,7 @@ class Turns:
     def __init__(self, settings: QuerySettings) -> None:
         self._settings = settings
         self._queues: OrderedDict[str, deque[asyncio.Future[Turn]]] = OrderedDict()
-        self._quick = 0
+        self._quick: Counter[str] = Counter()
         self._slow: Counter[str] = Counter()
         self._overdue: deque[Turn] = deque()
 
@@ -34,7 +34,7 @@ class Turns:
 
     @property
     def quick(self) -> int:
-        return self._quick
+        return self._quick.total()
 
     @property
     def slow(self) -> int:
@@ -81,7 +81,7 @@ class Turns:
             if not self._slow[turn.owner]:
                 del self._slow[turn.owner]
         else:
-            self._quick -= 1
+            self._give_up_place(turn)
             if turn in self._overdue:
                 self._overdue.remove(turn)
         moved = self._overdue.popleft() if turn.slow and self._overdue else None
@@ -92,19 +92,29 @@ class Turns:
 
     def _become_slow(self, turn: Turn) -> None:
         turn.slow = True
-        self._quick -= 1
+        self._give_up_place(turn)
         self._slow[turn.owner] += 1
 
+    def _give_up_place(self, turn: Turn) -> None:
+        self._quick[turn.owner] -= 1
+        if not self._quick[turn.owner]:
+            del self._quick[turn.owner]
+
     def _grant(self) -> None:
-        while self._quick < self._settings.workers and (owner := self._next()) is not None:
+        while self.quick < self._settings.workers and (owner := self._next()) is not None:
             place = self._queues[owner].popleft()
             self._tidy(owner)
             place.set_result(Turn(owner))
-            self._quick += 1
+            self._quick[owner] += 1
 
     def _next(self) -> str | None:
-        allowed = self._settings.slow_per_owner
-        return next((owner for owner in self._queues if self._slow[owner] < allowed), None)
+        return next((owner for owner in self._queues if self._may_start(owner)), None)
+
+    def _may_start(self, owner: str) -> bool:
+        """Who has a slow query leaves the last place in the fast lane to others; who has enough of them starts none."""
+        slow = self._slow[owner]
+        most = max(1, self._settings.workers - 1) if slow else self._settings.workers
+        return slow < self._settings.slow_per_owner and self._quick[owner] < most
 
     def _tidy(self, owner: str) -> None:
         """Behind the other owners, or out of the round when nothing of this one waits."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from frazil.errors import FrazilError, InvalidInput
 from frazil.serving import Relation
@@ -123,6 +125,12 @@ def test_a_table_without_a_snapshot_is_empty_and_shows_its_tail(engine: Engine) 
 def test_a_schema_that_has_grown(engine: Engine, house: House) -> None:
     """A column added and one widened since the snapshot: the tail has them, the files do not."""
     table = house.table("grown", [rows(0, 10)])
+    with table.update_schema() as change:
+        change.update_column("n", LongType())
+        structure = StructType(
+            NestedField(0, "a b", StringType()), NestedField(0, "l", ListType(0, IntegerType(), element_required=False))
+        )
+        change.add_column("extra", structure)
     grown = pa.schema([*(ROWS.field(name) for name in ("_seq", "_id", "team", "secret")), pa.field("n", pa.int64())])
     grown = grown.append(
         pa.field("extra", pa.struct([pa.field("a b", pa.string()), pa.field("l", pa.list_(pa.int32()))]))
@@ -139,14 +147,15 @@ def test_a_schema_that_has_grown(engine: Engine, house: House) -> None:
         schema=grown,
     )
     engine.take_tail("grown", fresh=True, keep_from=None, rows=tail)
-    live = relation(table, columns=grown, tail=tail_of("grown", tail, 10, 11))
+    live = replace(relation(table, columns=grown, tail=tail_of("grown", tail, 10, 11)), snapshot_id=None)
 
     assert run(engine, "SELECT max(n), typeof(any_value(n)), count(extra) FROM t", live) == [[2**40, "BIGINT", 1]]
     assert run(engine, "SELECT extra FROM t WHERE _seq IN (9, 10) ORDER BY _seq", live) == [
         [None],
         [{"a b": "x", "l": [1, 2]}],
     ]
-    assert run(engine, "SELECT count(*) FROM t WHERE extra IS NULL", relation(table, columns=grown)) == [[10]]
+    committed = replace(relation(table, columns=grown), snapshot_id=None)
+    assert run(engine, "SELECT count(*) FROM t WHERE extra IS NULL", committed) == [[10]]
 
 
 def test_nothing_of_a_query_stays_for_the_next(engine: Engine, secrets_table: Any) -> None:

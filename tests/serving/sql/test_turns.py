@@ -95,3 +95,17 @@ async def test_limits_of_waiting() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     lanes.leave(current)
     assert (lanes.quick, lanes.waiting) == (0, 0)
+
+
+async def test_who_has_a_slow_query_leaves_the_last_place_to_others() -> None:
+    lanes = turns(workers=2, slow_per_owner=2)
+    first = await (await waiting(lanes, "eve"))
+    assert lanes.move_aside(first)
+    second, third = await waiting(lanes, "eve"), await waiting(lanes, "eve")
+    assert (await second).owner == "eve"
+    await asyncio.sleep(0)
+    assert not third.done()
+    assert (await (await waiting(lanes, "bob"))).owner == "bob"
+    lanes.leave(first)
+    lanes.leave(second.result())
+    assert (await third).owner == "eve"
