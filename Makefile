@@ -35,8 +35,8 @@ format: setup-dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure ingest, commit, freshness and growth, one JSON line each (WHAT=commit for one of them)
-	@set -e; for what in $(or $(WHAT),ingest commit freshness growth); do $(BIN)/frazil bench $$what; done
+bench: setup ## measure ingest, commit, freshness, query and growth, one JSON line each (WHAT=commit for one of them)
+	@set -e; for what in $(or $(WHAT),ingest commit freshness query growth); do $(BIN)/frazil bench $$what; done
 
 lock: setup ## write the locks anew from pyproject.toml and requirements*.in (ARGS=--upgrade)
 	@scripts/lock.sh $(ARGS)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from frazil.serving.sql.pool import QueryPool
     from frazil.serving.sql.query import Query, Relation, Result, Statement, TableRef, Tail
     from frazil.serving.sql.settings import QuerySettings
+    from frazil.serving.sql.walls import walls_of_this_kernel
 
 _HOMES = {
     "Busy": "errors",
@@ -37,6 +38,7 @@ _HOMES = {
     "TableRef": "query",
     "Tail": "query",
     "WorkerLost": "errors",
+    "walls_of_this_kernel": "walls",
 }
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "TableRef",
     "Tail",
     "WorkerLost",
+    "walls_of_this_kernel",
 ]
 
 

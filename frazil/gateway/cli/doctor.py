@@ -66,6 +66,7 @@ def examine(data: Path | None, config: Path | None) -> Iterator[Finding]:
         return
     yield Finding("settings", True, "read")
     yield _found("jars", lambda: _jars(settings))
+    yield _found("walls", _walls)
 
     from frazil.runtime.datadir import DataDir
 
@@ -116,6 +117,19 @@ def _jars(settings: Settings) -> str:
             hint="`make setup` fetches them; else the first start does, and needs the network",
         )
     return f"{len(wanted)} jars in {cache}"
+
+
+def _walls() -> str:
+    from frazil.serving import walls_of_this_kernel
+
+    standing = walls_of_this_kernel()
+    missing = [f"{name} ({state})" for name, state in standing.items() if not state.startswith("up")]
+    if missing:
+        raise Misconfigured(
+            f"query workers lack a wall on this kernel: {', '.join(missing)}",
+            hint="use Linux 5.13 or later with Landlock and seccomp; without it, hand out no tokens to strangers",
+        )
+    return "around query workers: " + ", ".join(standing)
 
 
 def _rights(directory: DataDir) -> str:

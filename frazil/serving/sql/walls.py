@@ -7,6 +7,7 @@ fork: Landlock, capabilities and the filter of system calls hold for the calling
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import resource
@@ -170,6 +171,22 @@ def raise_all(doors: Doors) -> dict[str, str]:
         except (OSError, KeyError) as error:
             standing[name] = f"missing: {error}"
     return standing
+
+
+def walls_of_this_kernel() -> dict[str, str]:
+    """What `raise_all` says here, tried by a child that ends at once."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, json.dumps(raise_all(Doors())).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        standing: dict[str, str] = json.loads(told.read() or b"{}")
+    os.waitpid(child, 0)
+    return standing or {"limits": "missing: the child that tried them ended"}
 
 
 def _libc() -> ctypes.CDLL:
