@@ -311,6 +311,17 @@ class TableWriter:
             return None
         return self._known.index.backlog(watermark)
 
+    def guess(self) -> tuple[Tail, asyncio.Task[int]] | None:
+        """The tail as it is known now, and the head of the stream, being asked for: what is written by then may lack.
+
+        None while the tail is not known, or is about to grow by our own hand: then guessing does not pay.
+        """
+        if self._known is None or self._queue or self._turn.locked():
+            return None
+        head = asyncio.create_task(self._known.stream.head(), name=f"head of {self.name}")
+        head.add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # nobody may be left to hear it
+        return self._known.index.tail, head
+
     async def live(self, *, patience_seconds: float) -> Tail | None:
         """The tail, with every event in it that has its receipt when this is called; None when that takes longer."""
         give_up_at = time.monotonic() + patience_seconds

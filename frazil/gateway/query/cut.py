@@ -7,6 +7,7 @@ that has no hole between the two: a commit that moves rows from one to the other
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from frazil.access import ReadGrant
 from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
-from frazil.events import Mark, Token, sequence_of
+from frazil.events import Mark, Token, sequence_of, start_of
 from frazil.gateway.ingest import (
     SchemaMoved,
     TableDirectory,
@@ -46,6 +47,8 @@ class Source:
     grant: ReadGrant
     pinned: SnapshotInfo | None = None
     tail: Tail | None = None
+    head: asyncio.Task[int] | None = None
+    """Being asked for, if the tail is a guess: it holds every receipt only if it reaches this far."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,18 @@ class Resolver:
         await self._directory.refresh()
 
     async def resolve(
-        self, allowed: Sequence[tuple[TableRef, ReadGrant]], ask: Ask, *, deadline: float
+        self, allowed: Sequence[tuple[TableRef, ReadGrant]], ask: Ask, *, deadline: float, guess: bool
     ) -> list[Source]:
-        """Every reference with its table, once all are as fresh as asked; raises when `deadline` passes before."""
+        """Every reference with its table, once all are as fresh as asked; raises when `deadline` passes before.
+
+        With `guess`, a live tail is taken as it is known here while the bus is still being asked: `confirm` the cut.
+        """
         if ask.freshness == "committed":
             await self._directory.refresh()
-        return list(await asyncio.gather(*(self._source(ref, grant, ask, deadline) for ref, grant in allowed)))
+        finding = [self._source(ref, grant, ask, deadline, guess) for ref, grant in allowed]
+        return [await finding[0]] if len(finding) == 1 else list(await asyncio.gather(*finding))
 
-    async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float) -> Source:
+    async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> Source:
         name = f"{ref.schema}.{ref.name}"
         table = await self._directory.table(name)
         mark = ask.min_token.marks.get(name)
@@ -141,8 +148,14 @@ class Resolver:
             if mark is not None:
                 table = await self._committed(table, mark, deadline)
             return Source(ref, table, grant)
-        tail = await self._live(table, mark, ask, deadline)
-        return Source(ref, table, grant, tail=tail)
+        if guess and mark is None and (guessed := self._writers.of(table).guess()) is not None:
+            tail, head = guessed
+            if tail.extent(table.watermark).size <= self._max_tail_bytes:
+                with contextlib.suppress(SchemaMoved):
+                    await tail.ready(table.spec)
+                    return Source(ref, table, grant, tail=tail, head=head)
+            head.cancel()
+        return Source(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
 
     async def _pinned(self, ref: TableRef, table: LakeTable, ask: Ask) -> SnapshotInfo | None:
         """The snapshot that the statement names, or else the request."""
@@ -222,6 +235,15 @@ class Resolver:
                 },
                 retry_after_seconds=2.0,
             )
+
+    async def confirm(self, sources: Sequence[Source], cut: Sequence[CutTable]) -> None:
+        """Raise `CutMoved` if a guessed tail lacks something that was on the bus when the query began."""
+        for source in sources:
+            if source.head is not None:
+                # A snapshot of the past, if the statement names one of the same table too, ends before the tail does.
+                end = max(table.end or 0 for table in cut if table.name == source.table.name)
+                if end < start_of(await source.head + 1):
+                    raise CutMoved(f"{source.table.name} has more events than were known here")
 
     def cut(self, sources: Sequence[Source]) -> tuple[list[Relation], list[CutTable]]:
         """Take the cut, now. The same table named twice is read from the same state."""

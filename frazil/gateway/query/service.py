@@ -83,10 +83,12 @@ class Queries:
         trace.tables = tuple(sorted({f"{ref.schema}.{ref.name}" for ref in statement.tables}))
         for attempt in range(_TRIES):
             try:
-                result, tables = await self._run(statement.sql, statement.tables, ask, identity, deadline)
+                result, tables = await self._run(
+                    statement.sql, statement.tables, ask, identity, deadline, guess=attempt == 0
+                )
                 break
             except (CutMoved, SchemaMoved, FilesUnreadable):
-                # A commit, a new column or an expiry came between; finding the tables again finds it.
+                # Another gateway, a commit, a new column or an expiry came between: finding the tables again finds it.
                 if attempt == _TRIES - 1:
                     raise
                 await self._resolver.look_again()
@@ -96,10 +98,10 @@ class Queries:
         return _told(ask, result, tables, trace.token, started)
 
     async def _run(
-        self, sql: str, refs: Sequence[TableRef], ask: Ask, identity: Identity, deadline: float
+        self, sql: str, refs: Sequence[TableRef], ask: Ask, identity: Identity, deadline: float, *, guess: bool
     ) -> tuple[Result, list[CutTable]]:
         allowed, audit = await self._allowed(refs, identity)
-        sources = await self._resolver.resolve(allowed, ask, deadline=deadline)
+        sources = await self._resolver.resolve(allowed, ask, deadline=deadline, guess=guess)
         cut: list[CutTable] = []
 
         def relations() -> list[Relation]:
@@ -118,7 +120,9 @@ class Queries:
             max_rows=ask.max_rows,
             timeout_seconds=left,
         )
-        return await self._pool.run(query, relations), cut
+        result = await self._pool.run(query, relations)
+        await self._resolver.confirm(sources, cut)
+        return result, cut
 
     async def _allowed(
         self, refs: Sequence[TableRef], identity: Identity

@@ -41,6 +41,7 @@ class Engine:
         self._newest: dict[str, int] = {}
         self._views: tuple[str, ...] = ()
         self._unmake = ""
+        self._reading = False
         self._numbers = 0
         self.connection = duckdb.connect(
             ":memory:",
@@ -104,6 +105,7 @@ class Engine:
 
     def take_tail(self, key: str, *, fresh: bool, keep_from: int | None, rows: pa.Table | None) -> None:
         """Add rows to the tail kept under a key; `fresh` starts it anew, `keep_from` lets the rows below go."""
+        self.settle()
         table = self._tail_table(key)
         if rows is not None:
             if fresh:
@@ -123,6 +125,7 @@ class Engine:
             )
 
     def forget_tail(self, key: str) -> None:
+        self.settle()
         table = self._tail_table(key)
         self.connection.execute(f"DROP TABLE IF EXISTS {table}")
         del self._tails[key]
@@ -147,8 +150,10 @@ class Engine:
     ) -> formats.Encoded:
         """Run one judged statement, which sees these relations and no others, and can change nothing."""
         restricted = any(relation.restricted for relation in relations)
+        self.settle()
         self._show(relations, salt)
         self.connection.execute("BEGIN TRANSACTION READ ONLY")
+        self._reading = True
         try:
             reader, types = self._reader(sql, parameters)
             return formats.encode(reader, types, format, max_rows=max_rows, max_bytes=max_bytes)
@@ -162,7 +167,11 @@ class Engine:
             ValueError,
         ) as error:
             raise translated(error, restricted=restricted, hidden=self._hidden()) from error
-        finally:
+
+    def settle(self) -> None:
+        """End what the last statement began; it waits for this until its answer is on the way."""
+        if self._reading:
+            self._reading = False
             self.connection.execute("ROLLBACK")
 
     def _show(self, relations: Sequence[Shown], salt: str) -> None:

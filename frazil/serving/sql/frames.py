@@ -7,12 +7,13 @@ side of the conversation is read with limits, and whatever breaks the form is a 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 _LEAD = struct.Struct(">II")
 _MAX_BUFFERS = 1024
@@ -33,7 +34,7 @@ class Frame:
 
 def pack(header: dict[str, Any], buffers: Sequence[bytes] = ()) -> list[bytes]:
     """The pieces to send, in order; buffers are not copied."""
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = msgspec.json.encode(header)
     lengths = struct.pack(f">{len(buffers)}Q", *map(len, buffers))
     return [_LEAD.pack(len(text), len(buffers)) + lengths + text, *buffers]
 
@@ -78,8 +79,8 @@ def _lengths(raw: bytes, max_bytes: int) -> tuple[int, ...]:
 
 def _header(raw: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        header = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenFrame("the header is no JSON") from error
     if not isinstance(header, dict):
         raise BrokenFrame("the header is no object")

@@ -114,6 +114,7 @@ def serve(sock: socket.socket, engine: Engine, outfit: Outfit, parent: int) -> N
     send_frame(sock, {"ready": standing})
     while (frame := receive_frame(sock)) is not None:
         send_frame(sock, *worker.answer(frame))
+        engine.settle()
 
 
 def _plain(table: dict[str, Any]) -> dict[str, Any]:
