@@ -150,7 +150,6 @@ class Engine:
     ) -> formats.Encoded:
         """Run one judged statement, which sees these relations and no others, and can change nothing."""
         restricted = any(relation.restricted for relation in relations)
-        self.settle()
         self._show(relations, salt)
         self.connection.execute("BEGIN TRANSACTION READ ONLY")
         self._reading = True
@@ -180,6 +179,7 @@ class Engine:
         They are left standing for the next statement, which takes them down unless it is to see the very same: the same
         tables at the same snapshots through the same filters and masks. Making them anew takes 1.5 ms.
         """
+        self.settle()
         wanted = tuple(self._view(relation, index, salt) for index, relation in enumerate(relations))
         if wanted == self._views and not any(relation.lines for relation in relations):
             return
