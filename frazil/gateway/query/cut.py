@@ -83,11 +83,10 @@ class CutTable:
         }
 
 
-class CutMoved(FrazilError):
+class CutMoved(Unavailable):
     """The table changed between finding it and the cut: find it again."""
 
     code = "cut_moved"
-    transient = True
 
 
 class Resolver:
@@ -161,12 +160,14 @@ class Resolver:
         """The snapshot that the statement names, or else the request."""
         if ref.version is not None:
             return await self._by_id(table, ref.version)
-        if ref.as_of is not None:
-            return snapshot_as_of(table, ref.as_of)
-        if table.name in ask.snapshot:
+        if ref.as_of is None and table.name in ask.snapshot:
             return await self._by_id(table, ask.snapshot[table.name])
-        moment = ask.as_of_table.get(table.name, ask.as_of)
-        return snapshot_as_of(table, moment) if moment is not None else None
+        moment = ref.as_of or ask.as_of_table.get(table.name, ask.as_of)
+        if moment is None:
+            return None
+        # What was current then must not depend on when this gateway last looked.
+        await self._directory.refresh()
+        return snapshot_as_of(await self._directory.table(table.name), moment)
 
     async def _by_id(self, table: LakeTable, snapshot_id: int) -> SnapshotInfo:
         if not table.has_snapshot(snapshot_id):
@@ -243,7 +244,7 @@ class Resolver:
                 # A snapshot of the past, if the statement names one of the same table too, ends before the tail does.
                 end = max(table.end or 0 for table in cut if table.name == source.table.name)
                 if end < start_of(await source.head + 1):
-                    raise CutMoved(f"{source.table.name} has more events than were known here")
+                    raise CutMoved(f"{source.table.spec.short_name!r} is changing", hint="try again")
 
     def cut(self, sources: Sequence[Source]) -> tuple[list[Relation], list[CutTable]]:
         """Take the cut, now. The same table named twice is read from the same state."""
@@ -266,7 +267,7 @@ def _live_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
     assert tail is not None
     start = table.watermark
     if tail.complete_from > start:
-        raise CutMoved(f"the tail of {table.name} begins after the snapshot")
+        raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again")
     end = max(tail.ready_to, start)
     rows = partial(tail.rows, table.spec)
     # What SchemaMoved would say must be known before the worker is told anything.

@@ -126,6 +126,16 @@ async def test_time_travel(house: House) -> None:
     assert await house.refused(count, snapshot={table: "x"}) == (422, "bad_snapshot_id")
 
 
+async def test_as_of_a_moment_ago_does_not_depend_on_who_has_looked(house: House) -> None:
+    table = await house.table(COLUMNS)
+    for number in range(5):
+        await house.send(table, {"item": "a", "amount": number})
+        await house.commit(table)
+        await asyncio.sleep(0.002)  # a snapshot's time has milliseconds
+        now = datetime.now(UTC).isoformat()
+        assert await house.rows(f"SELECT count(*) FROM {table}", as_of=now) == [[number + 1]]
+
+
 async def test_an_expired_snapshot_is_told_as_such(house: House) -> None:
     table = await house.table(COLUMNS)
     snapshots = []
