@@ -23,7 +23,7 @@ from frazil.gateway.ingest import (
     until_committed,
 )
 from frazil.gateway.metrics import Metrics
-from frazil.gateway.query.cut import Resolver
+from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.query.service import Queries
 from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, LakeTable, snapshot_with

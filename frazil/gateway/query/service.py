@@ -14,7 +14,8 @@ from frazil.errors import FrazilError, InvalidInput, NotFound
 from frazil.events import Token
 from frazil.gateway.ingest import SchemaMoved
 from frazil.gateway.query.ask import Ask
-from frazil.gateway.query.cut import CutMoved, CutTable, Resolver
+from frazil.gateway.query.cut import CutMoved, CutTable
+from frazil.gateway.query.resolve import Resolver
 from frazil.serving import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
 
 AUDIT_TABLE = "system.audit"

@@ -1,0 +1,216 @@
+"""Finding the tables of a statement at the freshness that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from frazil.access import ReadGrant
+from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
+from frazil.events import Mark, Token, sequence_of, start_of
+from frazil.gateway.ingest import (
+    SchemaMoved,
+    TableDirectory,
+    TableWriters,
+    Tail,
+    check_mark,
+    source_of,
+    until_committed,
+)
+from frazil.gateway.query.ask import Ask
+from frazil.gateway.query.cut import CutMoved, CutTable, Source, take_cut
+from frazil.lake import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id
+from frazil.serving import Relation, TableRef
+from frazil.storage import Journal
+
+_MOMENT_SECONDS = 0.02
+
+
+class Resolver:
+    """Finds the tables of a statement at the freshness that was asked for."""
+
+    def __init__(
+        self,
+        directory: TableDirectory,
+        writers: TableWriters,
+        journal: Journal,
+        *,
+        max_tail_bytes: int,
+    ) -> None:
+        self._directory = directory
+        self._writers = writers
+        self._journal = journal
+        self._max_tail_bytes = max_tail_bytes
+
+    async def exists(self, name: str) -> bool:
+        try:
+            await self._directory.table(name)
+        except NotFound:
+            return False
+        return True
+
+    async def look_again(self) -> None:
+        await self._directory.refresh()
+
+    async def resolve(
+        self, allowed: Sequence[tuple[TableRef, ReadGrant]], ask: Ask, *, deadline: float, guess: bool
+    ) -> list[Source]:
+        """Every reference with its table, once all are as fresh as asked; raises when `deadline` passes before.
+
+        With `guess`, a live tail is taken as it is known here while the bus is still being asked: `confirm` the cut.
+        """
+        if ask.freshness == "committed":
+            await self._directory.refresh()
+        finding = [self._source(ref, grant, ask, deadline, guess) for ref, grant in allowed]
+        return [await finding[0]] if len(finding) == 1 else list(await asyncio.gather(*finding))
+
+    async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> Source:
+        name = f"{ref.schema}.{ref.name}"
+        table = await self._directory.table(name)
+        mark = ask.min_token.marks.get(name)
+        if mark is not None:
+            check_mark(table, mark)
+        pinned = await self._pinned(ref, table, ask)
+        if pinned is not None:
+            table = await self._directory.table(name)  # the one that has the snapshot, if it was just found
+            if mark is not None and (pinned.watermark is None or pinned.watermark <= mark.position):
+                raise InvalidInput(
+                    f"snapshot {pinned.snapshot_id} of {table.spec.short_name!r} is older than the token",
+                    code="snapshot_before_token",
+                    hint="leave out min_token, or the snapshot",
+                )
+            return Source(ref, table, grant, pinned=pinned)
+        if ask.freshness == "committed":
+            if mark is not None:
+                table = await self._committed(table, mark, deadline)
+            return Source(ref, table, grant)
+        if guess and mark is None and (guessed := self._writers.of(table).guess()) is not None:
+            tail, head = guessed
+            if tail.extent(table.watermark).size <= self._max_tail_bytes:
+                with contextlib.suppress(SchemaMoved):
+                    await tail.ready(table.spec)
+                    return Source(ref, table, grant, tail=tail, head=head)
+            head.cancel()
+        return Source(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
+
+    async def _pinned(self, ref: TableRef, table: LakeTable, ask: Ask) -> SnapshotInfo | None:
+        """The snapshot that the statement names, or else the request."""
+        if ref.version is not None:
+            return await self._by_id(table, ref.version)
+        if ref.as_of is None and table.name in ask.snapshot:
+            return await self._by_id(table, ask.snapshot[table.name])
+        moment = ref.as_of or ask.as_of_table.get(table.name, ask.as_of)
+        if moment is None:
+            return None
+        # What was current then must not depend on when this gateway last looked.
+        await self._directory.refresh()
+        return snapshot_as_of(await self._directory.table(table.name), moment)
+
+    async def _by_id(self, table: LakeTable, snapshot_id: int) -> SnapshotInfo:
+        if not table.has_snapshot(snapshot_id):
+            await self._directory.refresh()  # it may be of this very moment
+            table = await self._directory.table(table.name)
+        try:
+            return snapshot_by_id(table, snapshot_id)
+        except FrazilError as error:
+            find = partial(self._journal.read, limit=1, table=table.name, snapshot=str(snapshot_id))
+            if await asyncio.to_thread(find):
+                raise SnapshotExpired(
+                    f"snapshot {snapshot_id} of {table.spec.short_name!r} is expired", hint=error.hint
+                ) from error
+            raise
+
+    async def _committed(self, table: LakeTable, mark: Mark, deadline: float) -> LakeTable:
+        left = max(0.0, deadline - time.monotonic())
+        table, done = await until_committed(self._directory, table.name, mark, timeout_seconds=left)
+        if not done:
+            raise _not_reached(table, mark, table.watermark)
+        return table
+
+    async def _live(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> Tail:
+        """The tail, holding every event that had its receipt when this was called, and the one of the mark."""
+        while True:
+            patience = deadline - time.monotonic()
+            tail = await self._writers.of(table).live(patience_seconds=patience) if patience > 0 else None
+            if tail is None:
+                raise _too_slow(table)
+            if mark is not None and tail.end <= mark.position and table.watermark <= mark.position:
+                if deadline - time.monotonic() <= _MOMENT_SECONDS:
+                    raise _not_reached(table, mark, tail.end)
+                await asyncio.sleep(_MOMENT_SECONDS)
+                table = await self._directory.table(table.name)
+                continue
+            await self._within_bounds(table, tail, ask, deadline)
+            try:
+                table = await self._directory.table(table.name)
+                await tail.ready(table.spec)
+                return tail
+            except SchemaMoved:
+                await self._directory.refresh()
+
+    async def _within_bounds(self, table: LakeTable, tail: Tail, ask: Ask, deadline: float) -> None:
+        def fits(now: LakeTable) -> bool:
+            return tail.extent(now.watermark).size <= self._max_tail_bytes
+
+        table = await self._directory.table(table.name)
+        if fits(table):
+            return
+        left = deadline - time.monotonic() if ask.wait_when_behind else 0.0
+        table, done = await self._directory.until(table.name, fits, timeout_seconds=max(0.0, left))
+        if not done:
+            extent = tail.extent(table.watermark)
+            raise Unavailable(
+                f"{extent.rows:,} events of {table.spec.short_name!r} are not committed yet, "
+                "more than a live answer may hold",
+                code="tail_too_long",
+                hint='ask with "freshness": "committed", or "when_behind": "wait" and more time; '
+                "GET /v1/status tells what the pipeline does",
+                details={
+                    "table": table.spec.short_name,
+                    "events": extent.rows,
+                    "bytes": extent.size,
+                    "most_bytes": self._max_tail_bytes,
+                },
+                retry_after_seconds=2.0,
+            )
+
+    async def confirm(self, sources: Sequence[Source], cut: Sequence[CutTable]) -> None:
+        """Raise `CutMoved` if a guessed tail lacks something that was on the bus when the query began."""
+        for source in sources:
+            if source.head is not None:
+                # A snapshot of the past, if the statement names one of the same table too, ends before the tail does.
+                end = max(table.end or 0 for table in cut if table.name == source.table.name)
+                if end < start_of(await source.head + 1):
+                    raise CutMoved(f"{source.table.spec.short_name!r} is changing", hint="try again")
+
+    def cut(self, sources: Sequence[Source]) -> tuple[list[Relation], list[CutTable]]:
+        """Take the cut, now, from the tables as they were last seen."""
+        return take_cut(sources, lambda table: self._directory.known(table.name, source_of(table)) or table)
+
+
+def _not_reached(table: LakeTable, mark: Mark, end: int) -> VisibilityTimeout:
+    short = table.spec.short_name
+    return VisibilityTimeout(
+        f"{short!r} has not reached the token within the time given",
+        hint="ask again with more time, or without min_token; GET /v1/status tells what the pipeline does",
+        details={
+            "table": short,
+            "wanted": str(Token.of(table.name, mark.stream, mark.position)),
+            "reached": str(Token.of(table.name, table.stream_identity, end - 1)),
+            "snapshot_id": table.snapshot_id,
+            "messages_behind": max(0, sequence_of(mark.position) + 1 - sequence_of(end)),
+        },
+        retry_after_seconds=1.0,
+    )
+
+
+def _too_slow(table: LakeTable) -> Unavailable:
+    return Unavailable(
+        f"the newest events of {table.spec.short_name!r} could not be read within the time given",
+        code="warming",
+        hint='try again in a moment, or ask with "freshness": "committed"',
+        retry_after_seconds=2.0,
+    )
