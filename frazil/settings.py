@@ -20,7 +20,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, TypeAdap
 from frazil.access.settings import AccessSettings
 from frazil.bus.settings import BusSettings
 from frazil.errors import Misconfigured
-from frazil.lake.settings import CatalogSettings
+from frazil.lake.settings import CatalogSettings, MaintenanceSettings
 from frazil.pipeline.settings import PipelineSettings
 from frazil.serving.sql.settings import QuerySettings
 from frazil.storage.settings import WarehouseSettings
@@ -30,6 +30,7 @@ __all__ = [
     "BusSettings",
     "CatalogSettings",
     "IngestSettings",
+    "MaintenanceSettings",
     "PipelineSettings",
     "QuerySettings",
     "ServerSettings",
@@ -89,6 +90,9 @@ class Settings(BaseModel):
     warehouse: WarehouseSettings = Field(default_factory=WarehouseSettings, description="Where table files live.")
     catalog: CatalogSettings = Field(default_factory=CatalogSettings, description="Which tables there are.")
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="The Spark pipeline.")
+    maintenance: MaintenanceSettings = Field(
+        default_factory=MaintenanceSettings, description="How tables are kept tidy."
+    )
     query: QuerySettings = Field(default_factory=QuerySettings, description="The query workers.")
     access: AccessSettings = Field(default_factory=AccessSettings, description="Tokens, rates and the audit log.")
 

@@ -13,56 +13,108 @@ if TYPE_CHECKING:
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
     from frazil.lake.export import ExportHint, export_hint
+    from frazil.lake.health import Health, health_of
+    from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
     from frazil.lake.registry import Document, Registry
+    from frazil.lake.requests import Request, Upkept, answer_to, ask, remember, result_of, upkept, waiting
+    from frazil.lake.retention import expire_before, replaced_since
+    from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites_since
     from frazil.lake.table import LakeTable, SnapshotInfo
     from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
+    from frazil.lake.upkeep import Step, plan, requested, small_below, verdict
 
 _HOMES = {
     "AuditFailed": "commit",
     "Document": "registry",
     "ExportHint": "export",
+    "Health": "health",
     "Lake": "catalog",
     "LakeTable": "table",
+    "Orphan": "orphans",
     "Outcome": "commit",
     "Published": "commit",
     "Registry": "registry",
+    "Request": "requests",
+    "Rewritten": "rewritten",
     "SnapshotExpired": "travel",
     "SnapshotInfo": "table",
+    "Step": "upkeep",
+    "Upkept": "requests",
+    "answer_to": "requests",
+    "ask": "requests",
     "audit": "commit",
+    "audit_rewrite": "rewritten",
     "changed_by": "catalog",
     "columns_at": "travel",
+    "expire_before": "retention",
     "export_hint": "export",
+    "find_orphans": "orphans",
+    "health_of": "health",
     "make_durable": "commit",
     "open_lake": "catalog",
+    "plan": "upkeep",
     "publish": "commit",
+    "remember": "requests",
+    "remove_orphans": "orphans",
+    "replaced_since": "retention",
+    "requested": "upkeep",
+    "result_of": "requests",
+    "rewrites_since": "rewritten",
     "same_declaration": "catalog",
+    "small_below": "upkeep",
     "snapshot_as_of": "travel",
     "snapshot_by_id": "travel",
     "snapshot_with": "travel",
+    "upkept": "requests",
+    "verdict": "upkeep",
+    "waiting": "requests",
 }
 
 __all__ = [
     "AuditFailed",
     "Document",
     "ExportHint",
+    "Health",
     "Lake",
     "LakeTable",
+    "Orphan",
     "Outcome",
     "Published",
     "Registry",
+    "Request",
+    "Rewritten",
     "SnapshotExpired",
     "SnapshotInfo",
+    "Step",
+    "Upkept",
+    "answer_to",
+    "ask",
     "audit",
+    "audit_rewrite",
     "changed_by",
     "columns_at",
+    "expire_before",
     "export_hint",
+    "find_orphans",
+    "health_of",
     "make_durable",
     "open_lake",
+    "plan",
     "publish",
+    "remember",
+    "remove_orphans",
+    "replaced_since",
+    "requested",
+    "result_of",
+    "rewrites_since",
     "same_declaration",
+    "small_below",
     "snapshot_as_of",
     "snapshot_by_id",
     "snapshot_with",
+    "upkept",
+    "verdict",
+    "waiting",
 ]
 
 

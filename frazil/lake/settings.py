@@ -1,10 +1,10 @@
-"""Settings of the catalog: which tables there are and where each one stands."""
+"""Settings of the catalog (which tables there are and where each one stands) and of the upkeep of its tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
 
 
 class CatalogSettings(BaseModel):
@@ -23,3 +23,30 @@ class CatalogSettings(BaseModel):
     user: str | None = Field(default=None, description="Name to enter the catalog database with.")
     password: SecretStr | None = Field(default=None, description="Password to enter the catalog database with.")
     password_file: Path | None = Field(default=None, description="File of mode 0600 whose only line is the password.")
+
+
+class MaintenanceSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = Field(default=True, description="Whether the pipeline keeps the tables tidy by itself.")
+    interval_seconds: float = Field(default=300.0, gt=0, description="How often each table is looked at.")
+    target_file_bytes: ByteSize = Field(
+        default=ByteSize(128 << 20), gt=0, description="Compaction writes files of about this size."
+    )
+    small_file_share: float = Field(
+        default=0.25, gt=0, lt=1, description="A file below this share of the target size counts as small."
+    )
+    min_small_files: int = Field(default=20, ge=2, description="So many small files are worth a compaction.")
+    max_manifests: int = Field(default=100, ge=2, description="More manifests than this are rewritten into fewer.")
+    keep_seconds: float = Field(
+        default=600.0, ge=0, description="What was current so recently is kept: a running reader may use it."
+    )
+    snapshot_age_seconds: float | None = Field(
+        default=None, gt=0, description="Older snapshots are expired even within pipeline.snapshot_budget."
+    )
+    orphan_age_seconds: float = Field(
+        default=3 * 86_400.0, ge=3600, description="Only files older than this can be orphans."
+    )
+    orphan_interval_seconds: float = Field(
+        default=86_400.0, gt=0, description="How often the files of each table are searched for orphans."
+    )

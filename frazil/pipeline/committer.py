@@ -100,6 +100,8 @@ class Committer:
         self._ids: tuple[int, IdWindow] | None = None
         """The ids that count below a watermark, and that watermark."""
         self._ahead: asyncio.Task[Ahead | None] | None = None
+        self.behind = False
+        """Whether the last batch was closed because it was full: more waits on the bus."""
 
     async def cycle(self, *, idle_seconds: float = 5.0, draining: bool = False) -> Committed | None:
         """Wait for events, commit one batch of them, trim the bus. None when there was nothing to do."""
@@ -116,6 +118,7 @@ class Committer:
             if (await self._blocking(self._target.load)).watermark == base.watermark:
                 raise
             return None  # no gap: another committer has committed these messages meanwhile, and trimmed the bus
+        self.behind = self._is_full(*_weight(deliveries))
         counted, hi = whole(deliveries)
         if not deliveries or hi <= lo:
             return None
@@ -135,7 +138,7 @@ class Committer:
             new = verdict == COUNTS
             kept = batch.events if new.all() else batch.events.filter(pa.array(new))
             commit = Commit(_batch_id(lo, hi), base.watermark, start_of(hi), kept)
-            outcome, after = await self._commit(base, commit, backlog=self._is_full(*_weight(deliveries)))
+            outcome, after = await self._commit(base, commit, backlog=self.behind)
             if outcome is not Outcome.STAGE_AGAIN:
                 break
             if sequence_of(after.watermark) != lo:

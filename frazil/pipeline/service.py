@@ -21,6 +21,7 @@ from frazil.errors import BusReplaced, DataLoss, FrazilError, NotFound
 from frazil.lake import Lake
 from frazil.pipeline.committer import Committed, Committer, Limits
 from frazil.pipeline.target import Target
+from frazil.pipeline.upkeep import Upkeep
 from frazil.storage import Journal
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Pipeline:
         parallel_tables: int = 4,
         degraded_after_failures: int = 3,
         snapshot_budget: int = 100,
+        make_upkeep: Callable[[Callable[..., None]], Upkeep] | None = None,
     ) -> None:
         self._lake = lake
         self._bus = bus
@@ -93,7 +95,9 @@ class Pipeline:
         self._executor = ThreadPoolExecutor(parallel_tables, thread_name_prefix="commit")
         self._degraded_after = degraded_after_failures
         self._snapshot_budget = snapshot_budget
+        self._upkeep = make_upkeep(self._note) if make_upkeep else None
         self._report = Report()
+        self._committers: dict[str, Committer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
 
@@ -104,7 +108,9 @@ class Pipeline:
     async def run(self) -> None:
         """Commit every table until told to stop. Raises when the engine behind it is gone."""
         self._report.state = "ok"
-        reporter = asyncio.create_task(self._report_regularly())
+        beside = [asyncio.create_task(self._report_regularly())]
+        if self._upkeep is not None:
+            beside.append(asyncio.create_task(self._upkeep.run(self._is_behind), name="maintenance"))
         try:
             while not self._stopping.is_set():
                 await self._discover()
@@ -116,10 +122,9 @@ class Pipeline:
             self._report.state, self._report.reason = "degraded", str(error)
             raise
         finally:
-            reporter.cancel()
-            for task in self._tasks.values():
+            for task in (*beside, *self._tasks.values()):
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*beside, *self._tasks.values(), return_exceptions=True)
             self._report.write(self._report_path)
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -136,12 +141,17 @@ class Pipeline:
                 if not task.cancelled():
                     task.result()
                 del self._tasks[name]
+                self._committers.pop(name, None)
                 self._report.tables.pop(name, None)
             elif name not in names:
                 task.cancel()
         for name in names - self._tasks.keys():
             self._report.tables[name] = TableReport()
             self._tasks[name] = asyncio.create_task(self._commit_table(name), name=f"commit {name}")
+
+    def _is_behind(self) -> bool:
+        """Whether events wait for a commit that could be made sooner: then nothing else may use the cores."""
+        return self._stopping.is_set() or any(committer.behind for committer in self._committers.values())
 
     async def _commit_table(self, name: str) -> None:
         """Cycles of one table until it is dropped or the pipeline stops. Failures are told, and tried again."""
@@ -182,6 +192,7 @@ class Pipeline:
         committer = Committer(
             target, stream, window_seconds=self._window_seconds, limits=self._limits, executor=self._executor
         )
+        self._committers[name] = committer
         return target, committer
 
     async def _tidy(self, name: str, target: Target) -> None:

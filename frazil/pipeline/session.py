@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -59,6 +60,9 @@ def open_session(
         # Small commits: as many partitions as cores, and no second planning round.
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",
+        # Maintenance has a pool of its own beside that of the commits, and gets a core when they leave one.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Secrets of the catalog and the store would otherwise show in logs and plans.

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.table import TableSpec
-from frazil.lake import Lake, LakeTable, Outcome, audit, make_durable, publish
+from frazil.lake import Lake, LakeTable, Outcome, audit, make_durable, publish, replaced_since
 from frazil.lake.table import BATCH, PREVIOUS_WATERMARK, WATERMARK
 
 
@@ -77,9 +77,11 @@ class Target(Protocol):
 class SparkTarget:
     """A table of the lake, staged by Spark in a session of its own, where the catalog has the lake's name for it."""
 
-    def __init__(self, lake: Lake, name: str, session: SparkSession) -> None:
+    def __init__(self, lake: Lake, name: str, session: SparkSession, *, keep_seconds: float = 600.0) -> None:
+        """Files that compaction replaced are kept for `keep_seconds`: a running reader may need them."""
         self._lake = lake
         self._name = name
+        self._keep_seconds = keep_seconds
         self._spark_name = f"{lake.catalog.name}.{name}"
         self._session = session.newSession()
         self._loaded: LakeTable | None = None
@@ -115,9 +117,14 @@ class SparkTarget:
         ancestors = self.load().snapshots()
         if len(ancestors) <= keep_snapshots + keep_snapshots // 4:
             return 0
+        before = ancestors[keep_snapshots - 1].committed_at
+        if needed := replaced_since(ancestors, keep_seconds=self._keep_seconds, now=datetime.now(UTC)):
+            before = min(before, needed)
+        if ancestors[-1].committed_at >= before:
+            return 0
         crash_point("before_expire")
         with spark_errors(f"expire snapshots of {self._name}", code="expire_failed"):
-            expire(self._session, self._spark_name, older_than=ancestors[keep_snapshots - 1].committed_at)
+            expire(self._session, self._spark_name, older_than=before)
         crash_point("after_expire")
         return len(ancestors) - len(self.load().snapshots())
 

@@ -116,9 +116,11 @@ def open_journal(settings: Settings) -> Journal:
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
     from frazil.pipeline.committer import Limits
+    from frazil.pipeline.maintenance import Maintenance
     from frazil.pipeline.service import Pipeline, Report
     from frazil.pipeline.session import is_alive, open_session
     from frazil.pipeline.target import SparkTarget, warm_up
+    from frazil.pipeline.upkeep import Upkeep
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
@@ -143,7 +145,9 @@ async def run_pipeline(settings: Settings) -> None:
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,
-            make_target=lambda name: SparkTarget(parts.lake, name, session),
+            make_target=lambda name: SparkTarget(
+                parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
+            ),
             is_alive=partial(is_alive, session),
             journal=parts.journal,
             report_path=data.pipeline_file,
@@ -156,6 +160,13 @@ async def run_pipeline(settings: Settings) -> None:
             parallel_tables=settings.pipeline.parallel_tables,
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
+            make_upkeep=lambda note: Upkeep(
+                lake=parts.lake,
+                worker=Maintenance(parts.lake, session, settings.maintenance),
+                settings=settings.maintenance,
+                snapshot_budget=settings.pipeline.snapshot_budget,
+                note=note,
+            ),
         )
         stopping = asyncio.create_task(stopped.wait())
         stopping.add_done_callback(lambda _: pipeline.stop())

@@ -15,7 +15,7 @@ import typer
 
 from frazil import __version__
 from frazil.errors import FrazilError
-from frazil.gateway.cli import repair, serve, tables, token
+from frazil.gateway.cli import maintain, repair, serve, tables, token
 from frazil.gateway.cli.doctor import doctor as doctor_verb
 from frazil.gateway.cli.journal import journal as journal_verb
 from frazil.gateway.cli.output import exit_code, tell_error
@@ -56,6 +56,9 @@ def build(arguments: list[str]) -> typer.Typer:
     app.command("publish")(publish_verb)
     app.command("sql")(sql_verb)
     app.add_typer(token.app, name="token")
+    app.command("compact")(maintain.compact)
+    app.command("expire")(maintain.expire)
+    app.command("orphans")(maintain.orphans)
     app.command("journal")(journal_verb)
     app.add_typer(repair.app, name="repair")
     app.add_typer(serve.app, name="serve")

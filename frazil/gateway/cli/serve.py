@@ -64,6 +64,8 @@ async def _serve_gateway(settings: Settings) -> None:
             query=settings.query,
             pipeline_file=directory.pipeline_file,
             spill_folder=directory.spill,
+            maintenance=settings.maintenance,
+            snapshot_budget=settings.pipeline.snapshot_budget,
         )
         await serve(gateway, listening, drain_seconds=settings.drain_seconds)
     finally:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from frazil.errors import InvalidInput
-from frazil.gateway.cli import tables_history
+from frazil.gateway.cli import maintain, tables_history
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
 app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
+app.command("health")(maintain.health)
 app.command("history")(tables_history.history)
 app.command("rows")(tables_history.rows)
 app.command("changes")(tables_history.changes)

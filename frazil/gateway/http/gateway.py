@@ -27,6 +27,7 @@ from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.query.service import Queries
 from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, LakeTable, snapshot_with
+from frazil.lake.settings import MaintenanceSettings
 from frazil.serving import QueryPool, QuerySettings
 from frazil.storage import Journal
 
@@ -55,6 +56,8 @@ class Gateway:
         pipeline_file: Path | None = None,
         spill_folder: Path | None = None,
         directory: TableDirectory | None = None,
+        maintenance: MaintenanceSettings | None = None,
+        snapshot_budget: int = 100,
     ) -> None:
         self.bus = bus
         self.lake = lake
@@ -65,6 +68,8 @@ class Gateway:
         """The query workers; None for a gateway that only takes in events."""
         self.pipeline_file = pipeline_file
         """Where the pipeline says how it fares; None where there is no pipeline beside this gateway."""
+        self.maintenance = maintenance or MaintenanceSettings()
+        self.snapshot_budget = snapshot_budget
         self.started_at = datetime.now(UTC)
         self.metrics = Metrics()
         self.directory = directory or TableDirectory(lake)

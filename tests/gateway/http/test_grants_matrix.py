@@ -76,6 +76,14 @@ VERBS: dict[str, Verb] = {
     "repair": Verb(
         lambda http, table: http.post(f"/v1/tables/{table}/repair", json={"what": "nothing"}), ADMINS | {"A": 422}
     ),
+    "table health": Verb(
+        lambda http, table: http.get(f"/v1/tables/{table}/health"),
+        # Who sees only a part of the rows must not learn from files how many there are.
+        {"-": 404, "R": (200, 403), "I": 404, "RI": 200, "A": 200},
+    ),
+    "maintain": Verb(
+        lambda http, table: http.post(f"/v1/tables/{table}/maintenance", json={"what": "nothing"}), ADMINS | {"A": 422}
+    ),
     "drop": Verb(lambda http, table: http.delete(f"/v1/tables/{table}"), ADMINS | {"A": 200}),
 }
 # What is done without a table: (for others, for admins).
@@ -88,6 +96,8 @@ PLAIN: dict[str, tuple[Callable[[httpx.AsyncClient], Awaitable[httpx.Response]],
     "status": (lambda http: http.get("/v1/status"), 403, 200),
     "journal": (lambda http: http.get("/v1/journal"), 403, 200),
     "metrics": (lambda http: http.get("/metrics"), 403, 200),
+    "health of tables": (lambda http: http.get("/v1/health/tables"), 200, 200),
+    "maintenance": (lambda http: http.get("/v1/maintenance/absent"), 403, 404),
     "create a token": (lambda http: http.post("/v1/tokens", json={}), 403, 422),
     "list tokens": (lambda http: http.get("/v1/tokens"), 403, 200),
     "show a token": (lambda http: http.get("/v1/tokens/absent"), 403, 404),

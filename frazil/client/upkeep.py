@@ -1,0 +1,50 @@
+"""The looking-after half of a client: how well kept the tables are, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from frazil.client.queries import table_path
+from frazil.client.transport import Transport
+from frazil.errors import FrazilError, Unavailable
+
+_LOOK_SECONDS = 0.5
+
+
+class Upkeep(Transport):
+    def table_health(self, name: str) -> dict[str, Any]:
+        """Files, small files, snapshots, metadata, the last compaction, and a verdict."""
+        return self._call("GET", f"{table_path(name)}/health")
+
+    def tables_health(self) -> list[dict[str, Any]]:
+        """The same of all tables that may be read."""
+        found: list[dict[str, Any]] = self._call("GET", "/v1/health/tables")["tables"]
+        return found
+
+    def maintain(
+        self, name: str, what: str, *, sort: Sequence[str] = (), dry_run: bool = False, timeout_s: float = 3600.0
+    ) -> dict[str, Any]:
+        """Have the pipeline `compact`, `expire`, `rewrite_manifests` or `remove_orphans`, and wait for it.
+
+        With `dry_run` only the plan comes back. The work goes on when the time is over or the caller leaves.
+        """
+        wanted = {"what": what, "sort": list(sort), "dry_run": dry_run}
+        asked = self._call("POST", f"{table_path(name)}/maintenance", json_body=wanted, again=dry_run)
+        if dry_run:
+            return asked
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            told = self._call("GET", f"/v1/maintenance/{asked['id']}")
+            if told["state"] == "failed":
+                error = told["error"]
+                raise FrazilError(error["message"], code=error["code"], hint=error["hint"])
+            if told["state"] == "done":
+                return {"table": asked["table"], **told}
+            time.sleep(_LOOK_SECONDS)
+        raise Unavailable(
+            f"the pipeline has not done it within {timeout_s:g} s",
+            code="maintenance_timeout",
+            hint=f"it stays asked for; GET /v1/maintenance/{asked['id']} tells when it is done",
+        )

@@ -1,0 +1,162 @@
+"""GET /v1/tables/{table}/health and /v1/health/tables, POST /v1/tables/{table}/maintenance, GET /v1/maintenance/{id}"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.access import Forbidden, Identity
+from frazil.errors import FrazilError, InvalidInput, Unavailable
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.parameters import only, table_of
+from frazil.gateway.http.parts import Parts
+from frazil.gateway.http.scopes import admin_only, identity_of, no_such_table
+from frazil.lake import (
+    Health,
+    LakeTable,
+    Step,
+    ask,
+    find_orphans,
+    health_of,
+    plan,
+    requested,
+    result_of,
+    small_below,
+    upkept,
+    verdict,
+)
+
+_SHOWN_ORPHANS = 1000
+
+
+class Maintenance:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._parts = Parts(gateway)
+
+    async def health(self, request: Request) -> Response:
+        only(request)
+        name = table_of(request)
+        grant = identity_of(request).read_grant(name)
+        if grant is None:
+            raise no_such_table(name)
+        if grant.filters:
+            raise Forbidden("this is for who may read all rows of the table", hint="ask whoever gave you the token")
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(name)
+        return answer(await asyncio.to_thread(self._judged, table))
+
+    async def health_of_all(self, request: Request) -> Response:
+        """Of all tables that the caller may read; one that cannot be judged has its error in the place of figures."""
+        only(request)
+        identity = identity_of(request)
+        await self._gateway.directory.refresh()
+        tables = [table for table in self._gateway.directory.tables() if _reads_all(identity, table)]
+        return answer({"tables": [await asyncio.to_thread(self._told, table) for table in tables]})
+
+    async def ask(self, request: Request) -> Response:
+        """With `dry_run` the plan; else a request to the pipeline, whose result is at /v1/maintenance/{id}."""
+        admin_only(request)
+        only(request)
+        name = table_of(request)
+        what, sort, dry_run = _wanted(await json_body(request, self._bodies))
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(name)
+        steps = await asyncio.to_thread(self._steps, table, what, sort)
+        told: dict[str, Any] = {"table": table.spec.short_name, "what": what, "plan": [step.body() for step in steps]}
+        if dry_run:
+            if what == "remove_orphans":
+                told |= await asyncio.to_thread(_orphans, table, steps)
+            return answer(told)
+        self._pipeline_must_be_there()
+        asked = await asyncio.to_thread(ask, self._gateway.lake.registry, name, what, sort=sort)
+        return answer({**told, "id": asked.id, "state": "waiting"}, 202)
+
+    async def result(self, request: Request) -> Response:
+        admin_only(request)
+        only(request)
+        request_id = request.path_params["id"][:100]
+        found = await asyncio.to_thread(result_of, self._gateway.lake.registry, request_id)
+        return answer(found or {"id": request_id, "state": "waiting"})
+
+    def _health(self, table: LakeTable) -> Health:
+        state = upkept(self._gateway.lake.registry, table.uuid)
+        return health_of(table, small_below=small_below(self._gateway.maintenance), compacted_at=state.compacted_at)
+
+    def _judged(self, table: LakeTable) -> dict[str, Any]:
+        health = self._health(table)
+        steps = plan(
+            health,
+            self._gateway.maintenance,
+            snapshot_budget=_tolerated(self._gateway.snapshot_budget),
+            now=datetime.now(UTC),
+        )
+        return {**health.body(), "verdict": verdict(steps)}
+
+    def _told(self, table: LakeTable) -> dict[str, Any]:
+        try:
+            return self._judged(table)
+        except FrazilError as error:
+            return {"table": table.spec.short_name, **error.body()}
+
+    def _steps(self, table: LakeTable, what: str, sort: tuple[str, ...]) -> list[Step]:
+        return requested(
+            what,
+            table.spec,
+            self._health(table),
+            self._gateway.maintenance,
+            snapshot_budget=self._gateway.snapshot_budget,
+            now=datetime.now(UTC),
+            sort=sort,
+        )
+
+    def _pipeline_must_be_there(self) -> None:
+        if self._gateway.pipeline_file is None:
+            return
+        part = self._parts.pipeline()
+        if part["status"] in ("down", "starting"):
+            raise Unavailable(
+                f"the pipeline does this, and it is not there: {part.get('reason', part['status'])}",
+                code="pipeline_unavailable",
+                hint="`frazil status` tells more; --dry-run shows the plan without it",
+            )
+
+
+def _tolerated(budget: int) -> int:
+    """Routine expiry begins a quarter beyond the budget and looks every few commits: until then all is well."""
+    return budget + budget // 2
+
+
+def _reads_all(identity: Identity, table: LakeTable) -> bool:
+    grant = identity.read_grant(table.name)
+    return grant is not None and not grant.filters
+
+
+def _wanted(body: Any) -> tuple[str, tuple[str, ...], bool]:
+    if not isinstance(body, dict) or body.keys() - {"what", "sort", "dry_run"}:
+        raise InvalidInput("maintenance is {what, sort?, dry_run?}", code="bad_maintenance", hint='{"what": "compact"}')
+    what, sort, dry_run = body.get("what"), body.get("sort") or [], body.get("dry_run", False)
+    if not isinstance(what, str) or not isinstance(dry_run, bool):
+        raise InvalidInput("`what` is a word, `dry_run` true or false", code="bad_maintenance")
+    if not isinstance(sort, list) or not all(isinstance(column, str) for column in sort):
+        raise InvalidInput("`sort` is a list of columns", code="bad_maintenance", hint='"sort": ["customer"]')
+    return what, tuple(sort), dry_run
+
+
+def _orphans(table: LakeTable, steps: list[Step]) -> dict[str, Any]:
+    found = [orphan for step in steps if step.before for orphan in find_orphans(table, before=step.before)]
+    return {
+        "orphans": len(found),
+        "bytes": sum(orphan.bytes for orphan in found),
+        "files": [
+            {"path": orphan.path, "bytes": orphan.bytes, "modified_at": orphan.modified_at.isoformat()}
+            for orphan in found[:_SHOWN_ORPHANS]
+        ],
+    }

@@ -1,0 +1,194 @@
+"""When maintenance is done: by the clock or because somebody asks, one step at a time, and never in the way of commits.
+
+A step begins only while no table is behind, and is given up when one falls behind. What is given up, or lost against a
+commit, is simply planned again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from frazil.errors import DataLoss, FrazilError, NotFound, Unavailable
+from frazil.lake import (
+    Health,
+    Lake,
+    LakeTable,
+    Request,
+    Step,
+    Upkept,
+    answer_to,
+    health_of,
+    plan,
+    remember,
+    requested,
+    small_below,
+    upkept,
+    waiting,
+)
+from frazil.lake.settings import MaintenanceSettings
+from frazil.pipeline.maintenance import Done
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_LOOK_SECONDS = 1.0
+_WATCH_SECONDS = 0.2
+_TRIES = 5
+_NEVER = datetime.fromtimestamp(0, UTC)
+
+
+class Worker(Protocol):
+    """Does a step in the thread that calls it."""
+
+    def run(self, step: Step) -> Done:
+        """Raises `Unavailable` when a commit came first, or when it was given up."""
+
+    def give_up(self) -> None:
+        """Let the running step fail soon."""
+
+
+class Upkeep:
+    def __init__(
+        self,
+        *,
+        lake: Lake,
+        worker: Worker,
+        settings: MaintenanceSettings,
+        snapshot_budget: int,
+        note: Callable[..., None],
+    ) -> None:
+        self._lake = lake
+        self._worker = worker
+        self._settings = settings
+        self._snapshot_budget = snapshot_budget
+        self._note = note
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
+        self._began = time.monotonic()
+        self._looked_at: dict[str, float] = {}
+        self._registry_version = -1
+        """As of the last look at the requests: one cheap question tells whether there may be new ones."""
+        self._held: set[str] = set()
+        """Tables whose rewrite failed its audit: nothing more is done to them before a person has looked."""
+
+    async def run(self, is_behind: Callable[[], bool]) -> None:
+        """Look after the tables until cancelled."""
+        try:
+            while True:
+                if not is_behind():
+                    try:
+                        await self._turn(is_behind)
+                    except FrazilError as error:
+                        log.warning("maintenance: %s", error)
+                    except Exception:  # a JVM that is gone is noticed by the commits, which end this process
+                        log.exception("maintenance failed")
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _turn(self, is_behind: Callable[[], bool]) -> None:
+        version = await self._blocking(self._lake.registry.version)
+        if version != self._registry_version:
+            for request in await self._blocking(lambda: waiting(self._lake.registry)):
+                await self._serve(request, is_behind)
+            self._registry_version = version
+        if not self._settings.enabled:
+            return
+        for name in await self._blocking(self._lake.names):
+            last = self._looked_at.get(name, self._began)
+            if time.monotonic() - last >= self._settings.interval_seconds and not is_behind():
+                self._looked_at[name] = time.monotonic()
+                await self._look_after(name, is_behind)
+
+    async def _look_after(self, name: str, is_behind: Callable[[], bool]) -> None:
+        """Do what the table needs; a step that fails is left for the next look."""
+        try:
+            _, health, state = await self._blocking(lambda: self._examine(name))
+            sought_at = state.orphans_sought_at or _NEVER
+            steps = plan(
+                health,
+                self._settings,
+                snapshot_budget=self._snapshot_budget,
+                now=datetime.now(UTC),
+                orphans_sought_at=sought_at,
+            )
+            for step in steps:
+                if is_behind() or name in self._held:
+                    return
+                await self._do(step, is_behind)
+        except NotFound:
+            return  # dropped meanwhile
+        except FrazilError as error:
+            self._failed(name, error)
+
+    async def _serve(self, request: Request, is_behind: Callable[[], bool]) -> None:
+        """Do what was asked, and answer. A pipeline that dies before the answer leaves the request to its successor."""
+        try:
+            result: dict[str, Any] = {"state": "done", "steps": await self._asked(request, is_behind)}
+        except FrazilError as error:
+            self._failed(request.table, error)
+            result = {"state": "failed", **error.body()}
+        await self._blocking(lambda: answer_to(self._lake.registry, request, result))
+
+    async def _asked(self, request: Request, is_behind: Callable[[], bool]) -> list[dict[str, Any]]:
+        for attempt in range(_TRIES):
+            while is_behind():
+                await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                table, health, _ = await self._blocking(lambda: self._examine(request.table))
+                steps = requested(
+                    request.what,
+                    table.spec,
+                    health,
+                    self._settings,
+                    snapshot_budget=self._snapshot_budget,
+                    now=datetime.now(UTC),
+                    sort=request.sort,
+                )
+                return [(await self._do(step, is_behind)).body() for step in steps]
+            except Unavailable:
+                if attempt == _TRIES - 1:
+                    raise
+                await asyncio.sleep(_LOOK_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+    async def _do(self, step: Step, is_behind: Callable[[], bool]) -> Done:
+        running = asyncio.get_running_loop().run_in_executor(self._thread, self._worker.run, step)
+        try:
+            while not (await asyncio.wait({running}, timeout=_WATCH_SECONDS))[0]:
+                if is_behind():
+                    await asyncio.to_thread(self._worker.give_up)
+        except asyncio.CancelledError:
+            self._worker.give_up()
+            raise
+        done = running.result()
+        self._note("maintenance", **{**done.body(), "table": step.table})
+        await self._blocking(lambda: self._remember(step))
+        return done
+
+    def _failed(self, name: str, error: FrazilError) -> None:
+        log.log(logging.ERROR if isinstance(error, DataLoss) else logging.WARNING, "maintenance: %s", error)
+        if isinstance(error, DataLoss):
+            self._held.add(name)
+        self._note("maintenance_failed", table=name, **error.body()["error"])
+
+    def _examine(self, name: str) -> tuple[LakeTable, Health, Upkept]:
+        table = self._lake.table(name)
+        state = upkept(self._lake.registry, table.uuid)
+        health = health_of(table, small_below=small_below(self._settings), compacted_at=state.compacted_at)
+        return table, health, state
+
+    def _remember(self, step: Step) -> None:
+        if step.what not in ("compact", "remove_orphans"):
+            return
+        uuid = self._lake.table(step.table).uuid
+        field = {"compact": "compacted_at", "remove_orphans": "orphans_sought_at"}[step.what]
+        remember(self._lake.registry, uuid, replace(upkept(self._lake.registry, uuid), **{field: datetime.now(UTC)}))
+
+    async def _blocking(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
