@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.lake.registry import Document, Registry
     from frazil.lake.requests import Request, Upkept, answer_to, ask, remember, result_of, upkept, waiting
     from frazil.lake.retention import expire_before, replaced_since
-    from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites_since
+    from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
     from frazil.lake.table import LakeTable, SnapshotInfo
     from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
     from frazil.lake.upkeep import Step, plan, requested, small_below, verdict
@@ -59,7 +59,7 @@ _HOMES = {
     "replaced_since": "retention",
     "requested": "upkeep",
     "result_of": "requests",
-    "rewrites_since": "rewritten",
+    "rewrites": "rewritten",
     "same_declaration": "catalog",
     "small_below": "upkeep",
     "snapshot_as_of": "travel",
@@ -106,7 +106,7 @@ __all__ = [
     "replaced_since",
     "requested",
     "result_of",
-    "rewrites_since",
+    "rewrites",
     "same_declaration",
     "small_below",
     "snapshot_as_of",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from pyiceberg.manifest import ManifestContent
@@ -14,7 +15,8 @@ from frazil.lake.catalog import translated
 from frazil.lake.table import LakeTable, SnapshotInfo
 
 MAX_MANIFESTS = 500
-"""So many manifests are read, the newest first; small files come with small commits, and those are the newest."""
+MAX_MANIFEST_BYTES = 16 << 20
+"""So much is read, the newest manifests first; small files come with small commits, and those are the newest."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ def _counted(table: LakeTable, *, small_below: int, max_manifests: int, **known:
     manifests = list(current.manifests(io)) if current else []
     of_rows = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
     of_deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
-    looked_at = sorted(of_rows, key=lambda manifest: -manifest.sequence_number)[:max_manifests]
+    newest = sorted(of_rows, key=lambda manifest: -manifest.sequence_number)[:max_manifests]
+    sizes = accumulate(manifest.manifest_length for manifest in newest)
+    looked_at = [manifest for manifest, size in zip(newest, sizes, strict=True) if size <= MAX_MANIFEST_BYTES]
     files = [entry.data_file for manifest in looked_at for entry in manifest.fetch_manifest_entry(io)]
     small = Counter(repr(file.partition) for file in files if file.file_size_in_bytes < small_below)
     return Health(

@@ -33,16 +33,17 @@ class Rewritten:
         return Rewritten(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-def rewrites_since(table: LakeTable, snapshot_id: int | None) -> list[Snapshot]:
-    """The rewrites among the snapshots that came after this one, oldest first. Commits may lie between them."""
+def rewrites(table: LakeTable) -> list[Snapshot]:
+    """The rewrites that led to the current state, oldest first, that can still be compared with their parents."""
     found = []
     metadata = table.iceberg.metadata
     snapshot = metadata.current_snapshot()
-    while snapshot is not None and snapshot.snapshot_id != snapshot_id:
-        if summary_of(snapshot).get("operation") == "replace":
+    while snapshot is not None:
+        parent_id = snapshot.parent_snapshot_id
+        parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
+        if parent is not None and summary_of(snapshot).get("operation") == "replace":
             found.append(snapshot)
-        parent = snapshot.parent_snapshot_id
-        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
+        snapshot = parent
     return found[::-1]
 
 
@@ -56,8 +57,8 @@ def audit_rewrite(table: LakeTable, snapshot: Snapshot) -> Rewritten:
         added, removed = _moved(snapshot, io)
         before, after = _positions(removed, io), _positions(added, io)
     parent = table.iceberg.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
-    same_total = parent is None or summary_of(parent).get("total-records") == summary_of(snapshot).get("total-records")
-    if before != after or not same_total:
+    totals = {summary_of(known).get("total-records") for known in (parent, snapshot) if known is not None}
+    if before != after or len(totals) != 1:
         raise DataLoss(
             f"the rewrite {snapshot.snapshot_id} of {table.name} took away {before[0]} rows and added {after[0]}, "
             "or other ones",

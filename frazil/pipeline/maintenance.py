@@ -23,7 +23,7 @@ from frazil.lake import (
     find_orphans,
     make_durable,
     remove_orphans,
-    rewrites_since,
+    rewrites,
     small_below,
 )
 from frazil.lake.settings import MaintenanceSettings
@@ -56,6 +56,21 @@ class Maintenance:
         self._lake = lake
         self._session = session.newSession()
         self._settings = settings
+        self._proven: set[int] = set()
+
+    def prove(self, name: str) -> Rewritten:
+        """Audit every rewrite of the table that this process has not, also one that an earlier process died after.
+
+        Its files are put on the disk first: the old ones, which are there, may be gone after the next expiry.
+        """
+        table = self._lake.table(name)
+        done = Rewritten()
+        for snapshot in rewrites(table):
+            if snapshot.snapshot_id not in self._proven:
+                make_durable(table, snapshot)
+                done += audit_rewrite(table, snapshot)
+                self._proven.add(snapshot.snapshot_id)
+        return done
 
     def run(self, step: Step) -> Done:
         """Do it. `Unavailable` means that a commit came first or somebody gave up: nothing changed, try again later."""
@@ -63,6 +78,7 @@ class Maintenance:
         context = self._session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", POOL)
         context.addJobTag(TAG)
+        self.prove(step.table)
         base = self._lake.table(step.table)
         do = {
             "compact": self._compact,
@@ -105,7 +121,7 @@ class Maintenance:
             code="compact_failed",
         )
         crash_point("after_compact")
-        return vars(self._audited(base))
+        return vars(self.prove(step.table))
 
     def _rewrite_manifests(self, step: Step, base: LakeTable) -> dict[str, Any]:
         if base.snapshot_id is None:
@@ -118,17 +134,8 @@ class Maintenance:
             code="manifests_failed",
         )
         crash_point("after_manifests")
-        self._audited(base)
+        self.prove(step.table)
         return {"manifests_before": row["rewritten_manifests_count"], "manifests_after": row["added_manifests_count"]}
-
-    def _audited(self, base: LakeTable) -> Rewritten:
-        """What was rewritten since `base`, proven to be the same rows, and on the disk before the old files may go."""
-        table = self._lake.table(base.name)
-        done = Rewritten()
-        for snapshot in rewrites_since(table, base.snapshot_id):
-            make_durable(table, snapshot)
-            done += audit_rewrite(table, snapshot)
-        return done
 
     def _expire(self, step: Step, base: LakeTable) -> dict[str, Any]:
         assert step.before is not None

@@ -46,6 +46,9 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 class Worker(Protocol):
     """Does a step in the thread that calls it."""
 
+    def prove(self, name: str) -> object:
+        """Raises `DataLoss` when a rewrite of the table changed its rows."""
+
     def run(self, step: Step) -> Done:
         """Raises `Unavailable` when a commit came first, or when it was given up."""
 
@@ -108,6 +111,7 @@ class Upkeep:
     async def _look_after(self, name: str, is_behind: Callable[[], bool]) -> None:
         """Do what the table needs; a step that fails is left for the next look."""
         try:
+            await self._blocking(lambda: self._worker.prove(name))
             _, health, state = await self._blocking(lambda: self._examine(name))
             sought_at = state.orphans_sought_at or _NEVER
             steps = plan(

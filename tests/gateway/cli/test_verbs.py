@@ -12,14 +12,22 @@ from tests.gateway.cli.contract_server import ContractServer
 def test_version_and_help(run: Run) -> None:
     assert run("--version").out.startswith("frazil 0.")
     told = run("--help").out
-    for verb in ("up", "status", "doctor", "tables", "publish", "journal", "repair", "serve"):
+    for verb in ("up", "status", "doctor", "tables", "publish", "compact", "expire", "orphans", "journal", "repair"):
         assert verb in told
     assert run("no-such-verb").code == 2
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["status"], ["tables", "list"], ["publish", "t", "f.ndjson"], ["journal"], ["repair", "watermark", "t"]],
+    [
+        ["status"],
+        ["tables", "list"],
+        ["tables", "health"],
+        ["publish", "t", "f.ndjson"],
+        ["compact", "t", "--dry-run"],
+        ["journal"],
+        ["repair", "watermark", "t"],
+    ],
 )
 def test_without_a_server_each_verb_says_so(run: Run, arguments: list[str]) -> None:
     Path("f.ndjson").write_text('{"data": {}}\n')

@@ -1,0 +1,81 @@
+"""Tables are looked after while they are written and read, and by hand; every live read stays right."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.flow.product import Product, eventually, new_folder, running
+from tests.flow.readers import COLUMNS, Reader, Readers
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+OFTEN = {
+    "FRAZIL_PIPELINE__MAX_BATCH_AGE_SECONDS": "0.1",
+    "FRAZIL_PIPELINE__SNAPSHOT_BUDGET": "5",
+    "FRAZIL_MAINTENANCE__INTERVAL_SECONDS": "1",
+    "FRAZIL_MAINTENANCE__MIN_SMALL_FILES": "5",
+    "FRAZIL_MAINTENANCE__MAX_MANIFESTS": "4",
+    # Longer than any query of this test takes, as the default is longer than any query may take.
+    "FRAZIL_MAINTENANCE__KEEP_SECONDS": "20",
+    "FRAZIL_MAINTENANCE__ORPHAN_INTERVAL_SECONDS": "2",
+}
+
+
+def entries(product: Product, kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = product.ask("GET", "/v1/journal?limit=1000").json()["entries"]
+    return [entry for entry in found if entry["kind"] == kind]
+
+
+def told(product: Product, *words: str) -> dict[str, Any]:
+    done = product.cli(*words, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    body: dict[str, Any] = json.loads(done.stdout)
+    return body
+
+
+def test_maintenance_beside_writers_and_readers() -> None:
+    with new_folder("maintain") as folder, running(Product(folder / "data", environment=OFTEN)) as product:
+        product.up()
+        product.declare("series", COLUMNS)
+        refused = product.cli("compact", "series")
+        assert refused.returncode == 3 and "pipeline" in refused.stderr, "Spark is still starting"
+        readers = Readers(product.url, product.token, writers=2, live=2)
+        readers.start()
+        product.until_part("pipeline", "ok")
+
+        def kinds() -> set[str]:
+            return {entry["what"] for entry in entries(product, "maintenance")}
+
+        wanted = {"compact", "rewrite_manifests", "expire", "remove_orphans"}
+        eventually(lambda: wanted - {"expire"} <= kinds(), what="maintenance", every=1.0)
+        before = readers.reads
+        product.kill("pipeline")
+        product.until_part("pipeline", "ok")
+        eventually(lambda: readers.reads > before + 50, what="reads after a kill")
+        health = told(product, "tables", "health", "series")
+        assert health["files"] >= 1 and health["last_compaction_at"]
+        shown = product.cli("tables", "health").stdout
+        assert "verdict" in shown and re.search(r"^series +\d+ +\d+ ", shown, re.MULTILINE), shown
+        assert product.cli("orphans", "series", "--dry-run").stdout.endswith("0 files, 0 B\n")
+        plan = told(product, "compact", "series", "--dry-run")
+        assert plan["table"] == "series" and "id" not in plan
+        done = told(product, "compact", "series", "--sort", "writer,n")
+        assert done["state"] == "done" and done["steps"][0]["rows"] > 0
+        assert told(product, "expire", "series")["state"] == "done"
+        readers.stop()
+        product.until_drained("series")
+        assert readers.wrong() == []
+        final = Reader(product.url, product.token, readers.writers, threading.Event(), freshness="committed")
+        with httpx.Client(headers={"Authorization": f"Bearer {product.token}"}, timeout=60, trust_env=False) as http:
+            final.read(http)
+        assert final.reads == 1 and final.wrong == []
+        for writer in readers.writers:
+            assert writer.acked <= final.seen[writer.number] <= writer.sent
+        assert not [entry for entry in entries(product, "maintenance_failed") if entry["code"].endswith("audit_failed")]
+        assert product.stop() == 0

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from frazil.lake import Lake, answer_to, waiting
+from frazil.storage import local_path
+from tests.gateway.http.harness import Running
+from tests.lake.staging import append
+
+
+def pipeline_says(folder: Path, state: str) -> None:
+    (folder / "pipeline.json").write_bytes(msgspec.json.encode({"state": state, "at": datetime.now(UTC).isoformat()}))
+
+
+async def test_the_health_of_a_table(gateway: Running, lake: Lake) -> None:
+    for number in range(25):
+        append(lake, "main.orders", [{"item": "ice", "amount": number}])
+    told = (await gateway.http.get("/v1/tables/orders/health")).json()
+    assert (told["table"], told["rows"], told["files"], told["small_files"]) == ("orders", 25, 25, 25)
+    assert told["last_compaction_at"] is None and told["metadata_bytes"] > 0
+    assert told["verdict"] == "25 files are smaller than 33.6 MB: frazil compact orders"
+    every = (await gateway.http.get("/v1/health/tables")).json()
+    assert every == {"tables": [told]}
+
+
+async def test_a_dry_run_tells_the_plan_and_asks_nobody(gateway: Running, lake: Lake) -> None:
+    for number in range(3):
+        append(lake, "main.orders", [{"item": "ice", "amount": number}])
+    body = {"what": "compact", "dry_run": True}
+    told = await gateway.http.post("/v1/tables/orders/maintenance", json=body)
+    assert told.status_code == 200 and [step["what"] for step in told.json()["plan"]] == ["compact"]
+    assert waiting(lake.registry) == []
+    left = local_path(lake.table("main.orders").iceberg.location()) / "data" / "left.parquet"
+    left.write_bytes(b"four days old")
+    os.utime(left, (time.time() - 4 * 86_400,) * 2)
+    body = {"what": "remove_orphans", "dry_run": True}
+    told = await gateway.http.post("/v1/tables/orders/maintenance", json=body)
+    assert told.json()["orphans"] == 1 and told.json()["files"][0]["path"] == str(left)
+    assert left.exists()
+
+
+async def test_without_a_pipeline_nothing_can_be_done(gateway: Running, lake: Lake, tmp_path: Path) -> None:
+    pipeline_says(tmp_path, "stopped")
+    told = await gateway.http.post("/v1/tables/orders/maintenance", json={"what": "compact"})
+    assert told.status_code == 503 and told.json()["error"]["code"] == "pipeline_unavailable"
+    assert waiting(lake.registry) == []
+
+
+async def test_the_pipeline_is_asked_and_its_answer_is_told(gateway: Running, lake: Lake, tmp_path: Path) -> None:
+    pipeline_says(tmp_path, "ok")
+    asked = await gateway.http.post("/v1/tables/orders/maintenance", json={"what": "compact", "sort": ["amount"]})
+    assert asked.status_code == 202
+    (request,) = waiting(lake.registry)
+    assert (request.id, request.table, request.sort) == (asked.json()["id"], "main.orders", ("amount",))
+    told = await gateway.http.get(f"/v1/maintenance/{request.id}")
+    assert told.json()["state"] == "waiting"
+    answer_to(lake.registry, request, {"state": "done", "steps": []})
+    told = await gateway.http.get(f"/v1/maintenance/{request.id}")
+    assert told.json()["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {"what": "explode"},
+        {"what": "compact", "sort": "amount"},
+        {"what": "compact", "sort": ["absent"]},
+        {"what": "compact", "sort": [1]},
+        {"what": "expire", "sort": ["amount"]},
+        {"what": "compact", "dry_run": "yes"},
+        {"what": "compact", "when": "now"},
+    ],
+)
+async def test_what_makes_no_sense_is_refused(gateway: Running, lake: Lake, tmp_path: Path, body: object) -> None:
+    pipeline_says(tmp_path, "ok")
+    told = await gateway.http.post("/v1/tables/orders/maintenance", json=body)
+    assert told.status_code == 422, told.text
+    assert waiting(lake.registry) == []

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.lake.retention import expire_before, replaced_since
+from frazil.lake.table import SnapshotInfo
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def lineage(*ages: float, replaced: tuple[int, ...] = ()) -> list[SnapshotInfo]:
+    """Snapshots of these ages in seconds, newest first; those at the positions `replaced` are compactions."""
+    return [
+        SnapshotInfo(
+            snapshot_id=len(ages) - at,
+            parent_id=len(ages) - at - 1 or None,
+            committed_at=NOW - timedelta(seconds=age),
+            operation="replace" if at in replaced else "append",
+            added_rows=1,
+            total_rows=len(ages) - at,
+            watermark=None if at in replaced else len(ages) - at,
+            batch=None,
+        )
+        for at, age in enumerate(ages)
+    ]
+
+
+def left(found: list[SnapshotInfo], before: datetime | None) -> list[int]:
+    return [snapshot.snapshot_id for snapshot in found if before is None or snapshot.committed_at >= before]
+
+
+@pytest.mark.parametrize(
+    ("ages", "budget", "keep", "age", "kept"),
+    [
+        ((), 1, 0, None, []),
+        ((1, 2, 3), 3, 0, None, [3, 2, 1]),
+        ((1, 2, 3), 2, 0, None, [3, 2]),
+        ((1, 2, 3), 1, 0, 1.5, [3]),
+        # Within the budget, but beyond its age; the one that was current when the age began goes too.
+        ((10, 20, 30), 9, 0, 15, [3]),
+        # 30 s ago the snapshot of 40 s was current: a reader may have begun on it.
+        ((10, 20, 40, 50), 1, 30, None, [4, 3, 2]),
+        ((10, 20, 40, 50), 1, 60, None, [4, 3, 2, 1]),
+        # The current one stays, whatever its age.
+        ((5000,), 1, 0, 1, [1]),
+    ],
+)
+def test_what_is_kept(ages: tuple[float, ...], budget: int, keep: float, age: float | None, kept: list[int]) -> None:
+    found = lineage(*ages)
+    assert left(found, expire_before(found, budget=budget, keep_seconds=keep, age_seconds=age, now=NOW)) == kept
+
+
+def test_the_newest_marked_one_stays_below_compactions() -> None:
+    found = lineage(10, 20, 30, 40, replaced=(0, 1))
+    assert left(found, expire_before(found, budget=1, keep_seconds=0, now=NOW)) == [4, 3, 2]
+
+
+AGES = st.lists(st.integers(0, 5000), max_size=30).map(sorted)
+
+
+@given(AGES, st.integers(1, 40), st.integers(0, 6000), st.none() | st.integers(1, 6000), st.sets(st.integers(0, 29)))
+def test_nothing_goes_that_somebody_needs(
+    ages: list[int], budget: int, keep: int, age: int | None, replaced: set[int]
+) -> None:
+    found = lineage(*ages, replaced=tuple(replaced))
+    kept = left(found, expire_before(found, budget=budget, keep_seconds=keep, age_seconds=age, now=NOW))
+    assert kept == [s.snapshot_id for s in found][: len(kept)], "what stays is the newest end"
+    if found:
+        assert found[0].snapshot_id in kept
+    assert {s.snapshot_id for s in found if s.watermark is not None and s.snapshot_id not in kept} == set() or any(
+        s.watermark is not None for s in found if s.snapshot_id in kept
+    )
+    # Each was current from its own commit to the next one's.
+    for snapshot, following in zip(found[1:], found, strict=False):
+        if NOW - following.committed_at < timedelta(seconds=keep):
+            assert snapshot.snapshot_id in kept
+
+
+def test_a_reader_before_a_compaction_keeps_its_files() -> None:
+    found = lineage(5, 10, 15, 20, replaced=(1,))
+    assert replaced_since(found, keep_seconds=60, now=NOW) == found[2].committed_at
+    assert replaced_since(found, keep_seconds=8, now=NOW) is None
+    assert replaced_since(lineage(5, 10), keep_seconds=60, now=NOW) is None
+    twice = lineage(5, 10, 15, 20, replaced=(0, 2))
+    assert replaced_since(twice, keep_seconds=60, now=NOW) == twice[3].committed_at
