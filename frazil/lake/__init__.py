@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
     from frazil.lake.registry import Document, Registry
     from frazil.lake.requests import Request, Upkept, answer_to, ask, remember, result_of, upkept, waiting
-    from frazil.lake.retention import expire_before, replaced_since
+    from frazil.lake.retention import beyond_budget, expire_before
     from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
     from frazil.lake.table import LakeTable, SnapshotInfo
     from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
@@ -44,6 +44,7 @@ _HOMES = {
     "ask": "requests",
     "audit": "commit",
     "audit_rewrite": "rewritten",
+    "beyond_budget": "retention",
     "changed_by": "catalog",
     "columns_at": "travel",
     "expire_before": "retention",
@@ -56,7 +57,6 @@ _HOMES = {
     "publish": "commit",
     "remember": "requests",
     "remove_orphans": "orphans",
-    "replaced_since": "retention",
     "requested": "upkeep",
     "result_of": "requests",
     "rewrites": "rewritten",
@@ -91,6 +91,7 @@ __all__ = [
     "ask",
     "audit",
     "audit_rewrite",
+    "beyond_budget",
     "changed_by",
     "columns_at",
     "expire_before",
@@ -103,7 +104,6 @@ __all__ = [
     "publish",
     "remember",
     "remove_orphans",
-    "replaced_since",
     "requested",
     "result_of",
     "rewrites",

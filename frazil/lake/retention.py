@@ -1,11 +1,13 @@
-"""Which snapshots may go. Tags and branches need no word here: Iceberg's own expiry keeps what they name."""
+"""Which snapshots may go: routinely beside the commits, by number; and when asked or idle, by number and age."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from frazil.lake.table import SnapshotInfo
+from pyiceberg.table.refs import SnapshotRefType
+
+from frazil.lake.table import LakeTable, SnapshotInfo
 
 
 def expire_before(
@@ -19,7 +21,8 @@ def expire_before(
     """The moment before which snapshots may go, those of `lineage` (newest first) among them; None when none may.
 
     Kept are the newest `budget`, those younger than `age_seconds`, the newest marked one (the watermark is read from
-    it), and all that were current within the last `keep_seconds`: a reader that began then may still be reading.
+    it), and all that were current within the last `keep_seconds`: a reader that began then may still be reading. What
+    a tag or a branch names, Iceberg's own expiry keeps.
     """
     if not lineage:
         return None
@@ -42,15 +45,40 @@ def _current_at(lineage: Sequence[SnapshotInfo], moment: datetime) -> list[datet
     return older[:1] or [lineage[-1].committed_at]
 
 
-def replaced_since(lineage: Sequence[SnapshotInfo], *, keep_seconds: float, now: datetime) -> datetime | None:
-    """When the snapshot was made that still names all files which compaction replaced within `keep_seconds`.
+def beyond_budget(table: LakeTable, *, budget: int, keep_seconds: float, now: datetime) -> list[int]:
+    """The snapshots that routine expiry lets go, once there are a quarter more than the budget.
 
-    Rows are only ever added otherwise, so that whoever reads a snapshot from before a compaction reads files of the
-    last one before it. While that one stays, routine expiry may let the others go: a table that commits every second
-    need not keep hundreds of snapshots for the sake of a reader.
+    Kept are the newest `budget`, the newest marked one, what a tag or a branch names with all that led to it, and what
+    the readers of the last `keep_seconds` need.
+    """
+    lineage = table.snapshots()
+    if len(lineage) <= budget + budget // 4:
+        return []
+    oldest = lineage[budget - 1].committed_at
+    every = table.every_snapshot()
+    kept = needed_by_readers(every, keep_seconds=keep_seconds, now=now) | _named(table, every)
+    kept |= set([snapshot.snapshot_id for snapshot in lineage if snapshot.watermark is not None][:1])
+    return [s.snapshot_id for s in every if s.committed_at < oldest and s.snapshot_id not in kept]
+
+
+def needed_by_readers(every: Sequence[SnapshotInfo], *, keep_seconds: float, now: datetime) -> set[int]:
+    """The rewrites of the last `keep_seconds`, and the snapshot before each: it names all files that were replaced.
+
+    Rows are only ever added otherwise, so that whoever reads a snapshot from before a rewrite reads files of the last
+    one before it. While that one stays, the others may go: a table that commits every second need not keep hundreds of
+    snapshots for the sake of a reader, and its commits stay quick.
     """
     recent = now - timedelta(seconds=keep_seconds)
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in lineage}
-    replaced = [s for s in lineage if s.operation in ("replace", "overwrite", "delete") and s.committed_at > recent]
-    parents = [by_id[s.parent_id].committed_at for s in replaced if s.parent_id in by_id]
-    return min(parents, default=None)
+    rewrites = [s for s in every if s.operation in ("replace", "overwrite", "delete") and s.committed_at > recent]
+    return {known for s in rewrites for known in (s.snapshot_id, s.parent_id) if known is not None}
+
+
+def _named(table: LakeTable, every: Sequence[SnapshotInfo]) -> set[int]:
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in every}
+    named: set[int] = set()
+    for name, reference in table.iceberg.metadata.refs.items():
+        at: int | None = reference.snapshot_id
+        while at in parents:
+            named.add(at)
+            at = parents[at] if reference.snapshot_ref_type == SnapshotRefType.BRANCH and name != "main" else None
+    return named

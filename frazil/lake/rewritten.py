@@ -34,17 +34,14 @@ class Rewritten:
 
 
 def rewrites(table: LakeTable) -> list[Snapshot]:
-    """The rewrites that led to the current state, oldest first, that can still be compared with their parents."""
-    found = []
+    """The rewrites that can still be compared with their parents, oldest first."""
     metadata = table.iceberg.metadata
-    snapshot = metadata.current_snapshot()
-    while snapshot is not None:
-        parent_id = snapshot.parent_snapshot_id
-        parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
-        if parent is not None and summary_of(snapshot).get("operation") == "replace":
-            found.append(snapshot)
-        snapshot = parent
-    return found[::-1]
+    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    return [
+        snapshot
+        for snapshot in metadata.snapshots
+        if summary_of(snapshot).get("operation") == "replace" and snapshot.parent_snapshot_id in known
+    ]
 
 
 def audit_rewrite(table: LakeTable, snapshot: Snapshot) -> Rewritten:

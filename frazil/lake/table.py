@@ -162,21 +162,13 @@ class LakeTable:
         found = []
         snapshot = self.iceberg.metadata.current_snapshot()
         while snapshot is not None:
-            summary = summary_of(snapshot)
-            found.append(
-                SnapshotInfo(
-                    snapshot_id=snapshot.snapshot_id,
-                    parent_id=snapshot.parent_snapshot_id,
-                    committed_at=_time(snapshot.timestamp_ms),
-                    operation=str(summary.get("operation", "")),
-                    added_rows=int(summary.get("added-records") or 0),
-                    total_rows=int(summary.get("total-records") or 0),
-                    watermark=int(summary[WATERMARK]) if WATERMARK in summary else None,
-                    batch=summary.get(BATCH),
-                )
-            )
+            found.append(_info(snapshot))
             snapshot = self._snapshot(snapshot.parent_snapshot_id)
         return found
+
+    def every_snapshot(self) -> list[SnapshotInfo]:
+        """All that the metadata knows, oldest first: also what was only staged, and what lost its descendants."""
+        return [_info(snapshot) for snapshot in self.iceberg.metadata.snapshots]
 
     def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
         """`_id`, `_seq` and `_received_at` of the rows received since then."""
@@ -226,6 +218,20 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, Any]:
     if snapshot.summary is None:
         return {}
     return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+
+
+def _info(snapshot: Snapshot) -> SnapshotInfo:
+    summary = summary_of(snapshot)
+    return SnapshotInfo(
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_snapshot_id,
+        committed_at=_time(snapshot.timestamp_ms),
+        operation=str(summary.get("operation", "")),
+        added_rows=int(summary.get("added-records") or 0),
+        total_rows=int(summary.get("total-records") or 0),
+        watermark=int(summary[WATERMARK]) if WATERMARK in summary else None,
+        batch=summary.get(BATCH),
+    )
 
 
 def _time(milliseconds: int) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.table import TableSpec
-from frazil.lake import Lake, LakeTable, Outcome, audit, make_durable, publish, replaced_since
+from frazil.lake import Lake, LakeTable, Outcome, audit, beyond_budget, make_durable, publish
 from frazil.lake.table import BATCH, PREVIOUS_WATERMARK, WATERMARK
 
 
@@ -114,19 +114,15 @@ class SparkTarget:
 
         A snapshot that somebody else staged before the oldest one kept has lost its parent, and so its chance.
         """
-        ancestors = self.load().snapshots()
-        if len(ancestors) <= keep_snapshots + keep_snapshots // 4:
-            return 0
-        before = ancestors[keep_snapshots - 1].committed_at
-        if needed := replaced_since(ancestors, keep_seconds=self._keep_seconds, now=datetime.now(UTC)):
-            before = min(before, needed)
-        if ancestors[-1].committed_at >= before:
+        before = self.load()
+        expired = beyond_budget(before, budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC))
+        if not expired:
             return 0
         crash_point("before_expire")
         with spark_errors(f"expire snapshots of {self._name}", code="expire_failed"):
-            expire(self._session, self._spark_name, older_than=before)
+            expire(self._session, self._spark_name, snapshots=expired)
         crash_point("after_expire")
-        return len(ancestors) - len(self.load().snapshots())
+        return len(before.snapshots()) - len(self.load().snapshots())
 
 
 IN_MEMORY_BYTES = 8 << 20
@@ -172,16 +168,22 @@ def _write(rows: pa.Table, path: str) -> None:
         ) from error
 
 
-def expire(session: SparkSession, table: str, *, older_than: datetime) -> None:
-    """Expire older snapshots and delete the files that only they needed.
+def expire(
+    session: SparkSession, table: str, *, snapshots: Iterable[int] = (), older_than: datetime | None = None
+) -> None:
+    """Expire these snapshots, or all older ones, and delete the files that only they needed.
 
     By Iceberg's own table call instead of the SQL procedure: no Spark job, a few milliseconds beside a commit.
     """
     jvm = session._jvm
     assert jvm is not None
     handle = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-    milliseconds = int(older_than.timestamp() * 1000)
-    handle.expireSnapshots().expireOlderThan(milliseconds).cleanExpiredFiles(True).commit()
+    # Without a time the table's default would count, which is five days.
+    milliseconds = int(older_than.timestamp() * 1000) if older_than else 0
+    expiry = handle.expireSnapshots().expireOlderThan(milliseconds).cleanExpiredFiles(True)
+    for snapshot_id in snapshots:
+        expiry = expiry.expireSnapshotId(snapshot_id)
+    expiry.commit()
 
 
 @contextmanager

@@ -72,7 +72,6 @@ class Upkeep:
         self._snapshot_budget = snapshot_budget
         self._note = note
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
-        self._began = time.monotonic()
         self._looked_at: dict[str, float] = {}
         self._registry_version = -1
         """As of the last look at the requests: one cheap question tells whether there may be new ones."""
@@ -103,15 +102,24 @@ class Upkeep:
         if not self._settings.enabled:
             return
         for name in await self._blocking(self._lake.names):
-            last = self._looked_at.get(name, self._began)
+            if name not in self._looked_at:
+                # What an earlier process died after is compared before its old files may go.
+                self._looked_at[name] = time.monotonic()
+                await self._prove(name)
+            last = self._looked_at[name]
             if time.monotonic() - last >= self._settings.interval_seconds and not is_behind():
                 self._looked_at[name] = time.monotonic()
                 await self._look_after(name, is_behind)
 
+    async def _prove(self, name: str) -> None:
+        try:
+            await self._blocking(lambda: self._worker.prove(name))
+        except FrazilError as error:
+            self._failed(name, error)
+
     async def _look_after(self, name: str, is_behind: Callable[[], bool]) -> None:
         """Do what the table needs; a step that fails is left for the next look."""
         try:
-            await self._blocking(lambda: self._worker.prove(name))
             _, health, state = await self._blocking(lambda: self._examine(name))
             sought_at = state.orphans_sought_at or _NEVER
             steps = plan(

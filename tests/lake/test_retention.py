@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.lake.retention import expire_before, replaced_since
+from frazil.lake import Lake
+from frazil.lake.retention import beyond_budget, expire_before, needed_by_readers
 from frazil.lake.table import SnapshotInfo
+from tests.lake.staging import append, rows, stage, start_of_next
+from tests.lake_fixtures import some_table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -82,8 +85,28 @@ def test_nothing_goes_that_somebody_needs(
 
 def test_a_reader_before_a_compaction_keeps_its_files() -> None:
     found = lineage(5, 10, 15, 20, replaced=(1,))
-    assert replaced_since(found, keep_seconds=60, now=NOW) == found[2].committed_at
-    assert replaced_since(found, keep_seconds=8, now=NOW) is None
-    assert replaced_since(lineage(5, 10), keep_seconds=60, now=NOW) is None
-    twice = lineage(5, 10, 15, 20, replaced=(0, 2))
-    assert replaced_since(twice, keep_seconds=60, now=NOW) == twice[3].committed_at
+    assert needed_by_readers(found, keep_seconds=60, now=NOW) == {3, 2}
+    assert needed_by_readers(found, keep_seconds=8, now=NOW) == set()
+    assert needed_by_readers(lineage(5, 10), keep_seconds=60, now=NOW) == set()
+    assert needed_by_readers(lineage(5, 10, 15, 20, replaced=(0, 2)), keep_seconds=60, now=NOW) == {4, 3, 2, 1}
+
+
+def test_routine_expiry_keeps_what_is_named_and_begins_late(lake: Lake) -> None:
+    spec = some_table()
+    lake.create(spec, stream=spec.short_name, identity="i")
+    for number in range(10):
+        append(lake, spec.name, [{"v": number}])
+    ids = [snapshot.snapshot_id for snapshot in lake.table(spec.name).every_snapshot()]
+    table = lake.table(spec.name)
+    table.iceberg.manage_snapshots().create_tag(ids[1], "t").create_branch(ids[4], "b").commit()
+    base = lake.table(spec.name)
+    staged = stage(lake, base, rows(base, [{"v": 10}]), start_of_next(base))
+
+    def expired(budget: int) -> list[int]:
+        return beyond_budget(lake.table(spec.name), budget=budget, keep_seconds=60, now=datetime.now(UTC))
+
+    assert expired(8) == [] and expired(10) == []
+    assert expired(3) == ids[5:7], "the branch with its ancestors stays, and so does a stage that is newer"
+    lake.table(spec.name).iceberg.manage_snapshots().remove_branch("b").commit()
+    assert expired(3) == [ids[0], *ids[2:7]]
+    assert staged.snapshot_id not in expired(1)
