@@ -16,12 +16,21 @@ if TYPE_CHECKING:
     from frazil.lake.health import Health, health_of
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
     from frazil.lake.registry import Document, Registry
-    from frazil.lake.requests import Request, Upkept, answer_to, ask, remember, result_of, upkept, waiting
+    from frazil.lake.requests import (
+        Request,
+        Upkept,
+        answer_request,
+        ask_upkeep,
+        remember_upkeep,
+        request_result,
+        upkept,
+        waiting_requests,
+    )
     from frazil.lake.retention import beyond_budget, expire_before
     from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
     from frazil.lake.table import LakeTable, SnapshotInfo
     from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
-    from frazil.lake.upkeep import Step, plan, requested, small_below, verdict
+    from frazil.lake.upkeep import Step, plan_upkeep, requested_steps, small_below, verdict
 
 _HOMES = {
     "AuditFailed": "commit",
@@ -40,8 +49,8 @@ _HOMES = {
     "SnapshotInfo": "table",
     "Step": "upkeep",
     "Upkept": "requests",
-    "answer_to": "requests",
-    "ask": "requests",
+    "answer_request": "requests",
+    "ask_upkeep": "requests",
     "audit": "commit",
     "audit_rewrite": "rewritten",
     "beyond_budget": "retention",
@@ -53,12 +62,12 @@ _HOMES = {
     "health_of": "health",
     "make_durable": "commit",
     "open_lake": "catalog",
-    "plan": "upkeep",
+    "plan_upkeep": "upkeep",
     "publish": "commit",
-    "remember": "requests",
+    "remember_upkeep": "requests",
     "remove_orphans": "orphans",
-    "requested": "upkeep",
-    "result_of": "requests",
+    "requested_steps": "upkeep",
+    "request_result": "requests",
     "rewrites": "rewritten",
     "same_declaration": "catalog",
     "small_below": "upkeep",
@@ -67,7 +76,7 @@ _HOMES = {
     "snapshot_with": "travel",
     "upkept": "requests",
     "verdict": "upkeep",
-    "waiting": "requests",
+    "waiting_requests": "requests",
 }
 
 __all__ = [
@@ -87,8 +96,8 @@ __all__ = [
     "SnapshotInfo",
     "Step",
     "Upkept",
-    "answer_to",
-    "ask",
+    "answer_request",
+    "ask_upkeep",
     "audit",
     "audit_rewrite",
     "beyond_budget",
@@ -100,12 +109,12 @@ __all__ = [
     "health_of",
     "make_durable",
     "open_lake",
-    "plan",
+    "plan_upkeep",
     "publish",
-    "remember",
+    "remember_upkeep",
     "remove_orphans",
-    "requested",
-    "result_of",
+    "request_result",
+    "requested_steps",
     "rewrites",
     "same_declaration",
     "small_below",
@@ -114,7 +123,7 @@ __all__ = [
     "snapshot_with",
     "upkept",
     "verdict",
-    "waiting",
+    "waiting_requests",
 ]
 
 

@@ -32,7 +32,7 @@ class Request:
     asked_at: datetime
 
 
-def ask(registry: Registry, table: str, what: str, *, sort: tuple[str, ...] = ()) -> Request:
+def ask_upkeep(registry: Registry, table: str, what: str, *, sort: tuple[str, ...] = ()) -> Request:
     """Leave a request for the pipeline."""
     now = datetime.now(UTC)
     # Sorts by time: requests are served in the order in which they came.
@@ -41,12 +41,12 @@ def ask(registry: Registry, table: str, what: str, *, sort: tuple[str, ...] = ()
     return request
 
 
-def waiting(registry: Registry) -> list[Request]:
+def waiting_requests(registry: Registry) -> list[Request]:
     """The requests without an answer, oldest first."""
     return [msgspec.json.decode(document.body, type=Request) for document in registry.list(_REQUEST)]
 
 
-def answer_to(registry: Registry, request: Request, result: dict[str, Any]) -> None:
+def answer_request(registry: Registry, request: Request, result: dict[str, Any]) -> None:
     """Write the answer, then take the request away; answers of the past go with it."""
     body = {"id": request.id, "at": datetime.now(UTC), **result}
     with contextlib.suppress(Conflict):  # an earlier pipeline died after this very line
@@ -60,7 +60,7 @@ def answer_to(registry: Registry, request: Request, result: dict[str, Any]) -> N
                 registry.delete(old.key, old.version)
 
 
-def result_of(registry: Registry, request_id: str) -> dict[str, Any] | None:
+def request_result(registry: Registry, request_id: str) -> dict[str, Any] | None:
     """The answer; None while the request waits or is at work. One that nobody knows is `NotFound`."""
     # In this order: an answer is written before its request goes, so that one of the two is always seen.
     asked = registry.get(_REQUEST + request_id)
@@ -89,7 +89,7 @@ def upkept(registry: Registry, table_uuid: str) -> Upkept:
     return Upkept() if found is None else msgspec.json.decode(found.body, type=Upkept)
 
 
-def remember(registry: Registry, table_uuid: str, state: Upkept) -> None:
+def remember_upkeep(registry: Registry, table_uuid: str, state: Upkept) -> None:
     found = registry.get(_STATE + table_uuid)
     with contextlib.suppress(Conflict):  # another pipeline did the same work at the same moment
         registry.put(_STATE + table_uuid, msgspec.json.encode(state), found.version if found else None)

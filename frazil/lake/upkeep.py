@@ -44,7 +44,7 @@ class Step:
         return f"frazil {verb[self.what]} {self.table.removeprefix('main.')}"
 
 
-def plan(
+def plan_upkeep(
     health: Health,
     settings: MaintenanceSettings,
     *,
@@ -64,7 +64,7 @@ def plan(
     return found
 
 
-def requested(
+def requested_steps(
     what: str,
     spec: TableSpec,
     health: Health,

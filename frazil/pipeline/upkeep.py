@@ -23,14 +23,14 @@ from frazil.lake import (
     Request,
     Step,
     Upkept,
-    answer_to,
+    answer_request,
     health_of,
-    plan,
-    remember,
-    requested,
+    plan_upkeep,
+    remember_upkeep,
+    requested_steps,
     small_below,
     upkept,
-    waiting,
+    waiting_requests,
 )
 from frazil.lake.settings import MaintenanceSettings
 from frazil.pipeline.maintenance import Done
@@ -96,7 +96,7 @@ class Upkeep:
     async def _turn(self, is_behind: Callable[[], bool]) -> None:
         version = await self._blocking(self._lake.registry.version)
         if version != self._registry_version:
-            for request in await self._blocking(lambda: waiting(self._lake.registry)):
+            for request in await self._blocking(lambda: waiting_requests(self._lake.registry)):
                 await self._serve(request, is_behind)
             self._registry_version = version
         if not self._settings.enabled:
@@ -122,7 +122,7 @@ class Upkeep:
         try:
             _, health, state = await self._blocking(lambda: self._examine(name))
             sought_at = state.orphans_sought_at or _NEVER
-            steps = plan(
+            steps = plan_upkeep(
                 health,
                 self._settings,
                 snapshot_budget=self._snapshot_budget,
@@ -145,7 +145,7 @@ class Upkeep:
         except FrazilError as error:
             self._failed(request.table, error)
             result = {"state": "failed", **error.body()}
-        await self._blocking(lambda: answer_to(self._lake.registry, request, result))
+        await self._blocking(lambda: answer_request(self._lake.registry, request, result))
 
     async def _asked(self, request: Request, is_behind: Callable[[], bool]) -> list[dict[str, Any]]:
         for attempt in range(_TRIES):
@@ -153,7 +153,7 @@ class Upkeep:
                 await asyncio.sleep(_WATCH_SECONDS)
             try:
                 table, health, _ = await self._blocking(lambda: self._examine(request.table))
-                steps = requested(
+                steps = requested_steps(
                     request.what,
                     table.spec,
                     health,
@@ -199,8 +199,9 @@ class Upkeep:
         if step.what not in ("compact", "remove_orphans"):
             return
         uuid = self._lake.table(step.table).uuid
+        state = upkept(self._lake.registry, uuid)
         field = {"compact": "compacted_at", "remove_orphans": "orphans_sought_at"}[step.what]
-        remember(self._lake.registry, uuid, replace(upkept(self._lake.registry, uuid), **{field: datetime.now(UTC)}))
+        remember_upkeep(self._lake.registry, uuid, replace(state, **{field: datetime.now(UTC)}))
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)

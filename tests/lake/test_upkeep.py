@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 from frazil.errors import InvalidInput
-from frazil.lake import Health, Lake, LakeTable, health_of, plan, requested, verdict
+from frazil.lake import Health, Lake, LakeTable, health_of, plan_upkeep, requested_steps, verdict
 from frazil.lake.settings import MaintenanceSettings
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
@@ -57,26 +57,26 @@ def test_small_files_of_different_partitions_are_no_work(lake: Lake) -> None:
         append(lake, spec.name, [{"v": number}])
     health = judged(lake.table(spec.name))
     assert health.small_files == 6 and health.small_by_partition == (1,) * 6
-    assert plan(health, SETTINGS, snapshot_budget=100, now=NOW) == []
+    assert plan_upkeep(health, SETTINGS, snapshot_budget=100, now=NOW) == []
     for _ in range(3):
         append(lake, spec.name, [{"v": 3}])
-    (step,) = plan(judged(lake.table(spec.name)), SETTINGS, snapshot_budget=100, now=NOW)
+    (step,) = plan_upkeep(judged(lake.table(spec.name)), SETTINGS, snapshot_budget=100, now=NOW)
     assert step.what == "compact" and step.why.startswith("4 files")
 
 
 def test_an_empty_table_is_in_good_health(lake: Lake) -> None:
     health = judged(table_of(lake, 0))
     assert (health.files, health.average_bytes, health.snapshots, health.oldest_snapshot_at) == (0, 0, 0, None)
-    assert verdict(plan(health, SETTINGS, snapshot_budget=1, now=NOW)) == "good"
+    assert verdict(plan_upkeep(health, SETTINGS, snapshot_budget=1, now=NOW)) == "good"
 
 
 def test_the_verdict_says_what_to_run(lake: Lake) -> None:
     table = table_of(lake, 5)
     short = table.spec.short_name
-    said = verdict(plan(judged(table), SETTINGS, snapshot_budget=100, now=NOW))
+    said = verdict(plan_upkeep(judged(table), SETTINGS, snapshot_budget=100, now=NOW))
     assert said == f"5 files are smaller than 33.6 MB: frazil compact {short}"
     later = NOW + timedelta(hours=1)
-    everything = plan(
+    everything = plan_upkeep(
         judged(table),
         SETTINGS.model_copy(update={"max_manifests": 2}),
         snapshot_budget=3,
@@ -92,7 +92,7 @@ def test_the_verdict_says_what_to_run(lake: Lake) -> None:
 def test_orphans_are_sought_by_the_clock(lake: Lake) -> None:
     health = judged(table_of(lake, 1))
     for ago, steps in ((timedelta(hours=23), []), (timedelta(hours=25), ["remove_orphans"])):
-        found = plan(health, SETTINGS, snapshot_budget=9, now=NOW, orphans_sought_at=NOW - ago)
+        found = plan_upkeep(health, SETTINGS, snapshot_budget=9, now=NOW, orphans_sought_at=NOW - ago)
         assert [step.what for step in found] == steps
 
 
@@ -101,10 +101,10 @@ def test_a_compaction_that_is_asked_for_takes_what_there_is(lake: Lake) -> None:
     health = judged(table)
 
     def asked(what: str, *sort: str) -> list[str]:
-        steps = requested(what, table.spec, health, SETTINGS, snapshot_budget=1, now=NOW, sort=sort)
+        steps = requested_steps(what, table.spec, health, SETTINGS, snapshot_budget=1, now=NOW, sort=sort)
         return [f"{step.what} {','.join(step.sort)}".strip() for step in steps]
 
-    assert plan(health, SETTINGS, snapshot_budget=9, now=NOW) == []
+    assert plan_upkeep(health, SETTINGS, snapshot_budget=9, now=NOW) == []
     assert asked("compact") == ["compact"]
     assert asked("compact", "v", "_ts") == ["compact v,_ts"]
     assert asked("rewrite_manifests") == ["rewrite_manifests"]

@@ -21,12 +21,12 @@ from frazil.lake import (
     Health,
     LakeTable,
     Step,
-    ask,
+    ask_upkeep,
     find_orphans,
     health_of,
-    plan,
-    requested,
-    result_of,
+    plan_upkeep,
+    request_result,
+    requested_steps,
     small_below,
     upkept,
     verdict,
@@ -76,14 +76,14 @@ class Maintenance:
                 told |= await asyncio.to_thread(_orphans, table, steps)
             return answer(told)
         self._pipeline_must_be_there()
-        asked = await asyncio.to_thread(ask, self._gateway.lake.registry, name, what, sort=sort)
+        asked = await asyncio.to_thread(ask_upkeep, self._gateway.lake.registry, name, what, sort=sort)
         return answer({**told, "id": asked.id, "state": "waiting"}, 202)
 
     async def result(self, request: Request) -> Response:
         admin_only(request)
         only(request)
         request_id = request.path_params["id"][:100]
-        found = await asyncio.to_thread(result_of, self._gateway.lake.registry, request_id)
+        found = await asyncio.to_thread(request_result, self._gateway.lake.registry, request_id)
         return answer(found or {"id": request_id, "state": "waiting"})
 
     def _health(self, table: LakeTable) -> Health:
@@ -92,7 +92,7 @@ class Maintenance:
 
     def _judged(self, table: LakeTable) -> dict[str, Any]:
         health = self._health(table)
-        steps = plan(
+        steps = plan_upkeep(
             health,
             self._gateway.maintenance,
             snapshot_budget=_tolerated(self._gateway.snapshot_budget),
@@ -107,7 +107,7 @@ class Maintenance:
             return {"table": table.spec.short_name, **error.body()}
 
     def _steps(self, table: LakeTable, what: str, sort: tuple[str, ...]) -> list[Step]:
-        return requested(
+        return requested_steps(
             what,
             table.spec,
             self._health(table),
