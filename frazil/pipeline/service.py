@@ -196,6 +196,8 @@ class Pipeline:
         return target, committer
 
     async def _tidy(self, name: str, target: Target) -> None:
+        if self._upkeep is not None and name in self._upkeep.held:
+            return
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         expired = await loop.run_in_executor(self._executor, lambda: target.tidy(keep_snapshots=self._snapshot_budget))

@@ -15,6 +15,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
+from py4j.protocol import Py4JNetworkError
+
 from frazil.errors import DataLoss, FrazilError, NotFound, Unavailable
 from frazil.lake import (
     Health,
@@ -75,8 +77,8 @@ class Upkeep:
         self._looked_at: dict[str, float] = {}
         self._registry_version = -1
         """As of the last look at the requests: one cheap question tells whether there may be new ones."""
-        self._held: set[str] = set()
-        """Tables whose rewrite failed its audit: nothing more is done to them before a person has looked."""
+        self.held: set[str] = set()
+        """Tables whose rewrite failed its audit: their old files must stay until a person has looked."""
 
     async def run(self, is_behind: Callable[[], bool]) -> None:
         """Look after the tables until cancelled."""
@@ -130,7 +132,7 @@ class Upkeep:
                 orphans_sought_at=sought_at,
             )
             for step in steps:
-                if is_behind() or name in self._held:
+                if is_behind() or name in self.held:
                     return
                 await self._do(step, is_behind)
         except NotFound:
@@ -145,6 +147,12 @@ class Upkeep:
         except FrazilError as error:
             self._failed(request.table, error)
             result = {"state": "failed", **error.body()}
+        except Py4JNetworkError:
+            raise
+        except Exception as error:
+            log.exception("maintenance of %s failed", request.table)
+            told = FrazilError(f"{type(error).__name__}: {str(error)[:200]}", hint="the pipeline's log tells more")
+            result = {"state": "failed", **told.body()}
         await self._blocking(lambda: answer_request(self._lake.registry, request, result))
 
     async def _asked(self, request: Request, is_behind: Callable[[], bool]) -> list[dict[str, Any]]:
@@ -186,7 +194,7 @@ class Upkeep:
     def _failed(self, name: str, error: FrazilError) -> None:
         log.log(logging.ERROR if isinstance(error, DataLoss) else logging.WARNING, "maintenance: %s", error)
         if isinstance(error, DataLoss):
-            self._held.add(name)
+            self.held.add(name)
         self._note("maintenance_failed", table=name, **error.body()["error"])
 
     def _examine(self, name: str) -> tuple[LakeTable, Health, Upkept]:

@@ -121,10 +121,7 @@ async def test_what_is_asked_for_is_done_though_the_schedule_is_off(lake: Lake) 
 
 async def test_a_request_that_cannot_be_done_is_answered(lake: Lake) -> None:
     async with upkeep(lake, OFTEN.model_copy(update={"enabled": False})):
-        absent, wrong = (
-            ask_upkeep(lake.registry, "main.absent", "compact"),
-            ask_upkeep(lake.registry, "main.absent", "explode"),
-        )
+        asked = [ask_upkeep(lake.registry, "main.absent", what) for what in ("compact", "explode")]
         await until(lambda: not waiting_requests(lake.registry))
         for request in asked:
             told = request_result(lake.registry, request.id)
