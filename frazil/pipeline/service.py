@@ -230,6 +230,7 @@ class Pipeline:
         )
 
     async def _pause_after(self, name: str, error: Exception) -> None:
+        self._committers.pop(name, None)  # a table that cannot commit must not keep the others from maintenance
         failures = self._failed(name, error)
         pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1]
         with contextlib.suppress(TimeoutError):

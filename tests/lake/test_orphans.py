@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import DataLoss
-from frazil.lake import Lake, LakeTable, export_hint, find_orphans, remove_orphans
+from frazil.lake import Lake, LakeTable, export_hint, find_orphans, open_lake, remove_orphans
 from frazil.storage import local_path
+from tests.contract.seaweed import SeaweedServer
 from tests.lake.staging import append, rows, stage, start_of_next
 from tests.lake_fixtures import some_table
 
@@ -110,3 +111,24 @@ def test_a_listing_that_lacks_files_of_the_table_removes_nothing(lake: Lake, nam
     with pytest.raises(DataLoss) as caught:
         find_orphans(table, before=LATER)
     assert caught.value.code == "files_missing"
+
+
+@pytest.mark.s3
+def test_the_same_in_a_bucket(seaweed: SeaweedServer, tmp_path: Path) -> None:
+    opened = open_lake(f"sqlite:///{tmp_path}/catalog.db", seaweed.warehouse("orphans"))
+    spec = some_table(partition=["v"])
+    opened.create(spec, stream=spec.short_name, identity="i")
+    for v in range(2):
+        append(opened, spec.name, [{"v": v}])
+    table = opened.table(spec.name)
+    export_hint(table)
+    assert find_orphans(table, before=LATER) == []
+    left = f"{table.iceberg.location()}/data/v=1/left.parquet"
+    with table.iceberg.io.new_output(left).create() as file:
+        file.write(b"left")
+    found = find_orphans(table, before=LATER)
+    assert [f"s3://{orphan.path}" for orphan in found] == [left] and found[0].bytes == 4
+    assert find_orphans(table, before=datetime.now(UTC) - timedelta(hours=1)) == []
+    assert remove_orphans(table, found) == 1 and find_orphans(table, before=LATER) == []
+    assert opened.table(spec.name).rows == 2 and not table.iceberg.io.new_input(left).exists()
+    opened.close()
