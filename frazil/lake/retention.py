@@ -46,19 +46,20 @@ def _current_at(lineage: Sequence[SnapshotInfo], moment: datetime) -> list[datet
 
 
 def beyond_budget(table: LakeTable, *, budget: int, keep_seconds: float, now: datetime) -> list[int]:
-    """The snapshots that routine expiry lets go, once there are a quarter more than the budget.
+    """The snapshots that routine expiry lets go, once they are more than a quarter of the budget.
 
     Kept are the newest `budget`, the newest marked one, what a tag or a branch names with all that led to it, and what
     the readers of the last `keep_seconds` need.
     """
     lineage = table.snapshots()
-    if len(lineage) <= budget + budget // 4:
+    if not lineage:
         return []
-    oldest = lineage[budget - 1].committed_at
+    oldest = lineage[:budget][-1].committed_at
     every = table.every_snapshot()
     kept = needed_by_readers(every, keep_seconds=keep_seconds, now=now) | _named(table, every)
     kept |= set([snapshot.snapshot_id for snapshot in lineage if snapshot.watermark is not None][:1])
-    return [s.snapshot_id for s in every if s.committed_at < oldest and s.snapshot_id not in kept]
+    beyond = [s.snapshot_id for s in every if s.committed_at < oldest and s.snapshot_id not in kept]
+    return beyond if len(beyond) > budget // 4 else []
 
 
 def needed_by_readers(every: Sequence[SnapshotInfo], *, keep_seconds: float, now: datetime) -> set[int]:

@@ -96,8 +96,11 @@ class SparkTarget:
     def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
         table = base if isinstance(base, LakeTable) else self.load()
         crash_point("before_stage")
-        with spark_errors(f"stage {self._name}", code="stage_failed"):
-            stage(self._session, self._spark_name, commit.rows, wap_id=commit.batch, summary=commit.summary())
+        try:
+            with spark_errors(f"stage {self._name}", code="stage_failed"):
+                stage(self._session, self._spark_name, commit.rows, wap_id=commit.batch, summary=commit.summary())
+        except CommitLost:  # maintenance committed while Spark was writing: as if it had done so a moment later
+            return Outcome.STAGE_AGAIN, self._lake.table(self._name)
         crash_point("after_stage_before_publish")
         staged = self._lake.table(self._name)
         if staged.snapshot_id != table.snapshot_id:
@@ -114,15 +117,16 @@ class SparkTarget:
 
         A snapshot that somebody else staged before the oldest one kept has lost its parent, and so its chance.
         """
-        before = self.load()
-        expired = beyond_budget(before, budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC))
+        expired = beyond_budget(
+            self.load(), budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC)
+        )
         if not expired:
             return 0
         crash_point("before_expire")
         with spark_errors(f"expire snapshots of {self._name}", code="expire_failed"):
             expire(self._session, self._spark_name, snapshots=expired)
         crash_point("after_expire")
-        return len(before.snapshots()) - len(self.load().snapshots())
+        return len(expired)
 
 
 IN_MEMORY_BYTES = 8 << 20
@@ -186,6 +190,10 @@ def expire(
     expiry.commit()
 
 
+class CommitLost(Unavailable):
+    """Another commit came first; this one has certainly not taken effect."""
+
+
 @contextmanager
 def spark_errors(doing: str, *, code: str) -> Iterator[None]:
     """Spark's errors in frazil's words. That the JVM itself is gone stays what it is: only a new process helps."""
@@ -196,7 +204,8 @@ def spark_errors(doing: str, *, code: str) -> Iterator[None]:
     except (Py4JJavaError, PySparkException) as error:
         java = error.java_exception if isinstance(error, Py4JJavaError) else None
         said = str(java.toString() if java is not None else error).strip() or type(error).__name__
-        raise Unavailable(
+        lost = said.startswith("org.apache.iceberg.exceptions.CommitFailedException")
+        raise (CommitLost if lost else Unavailable)(
             f"cannot {doing}: {said.splitlines()[0][:300]}",
             code=code,
             hint="it is tried again; if it stays, check the warehouse, the catalog's database and the pipeline's log",
