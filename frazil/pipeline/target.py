@@ -181,6 +181,8 @@ def expire(
     """
     jvm = session._jvm
     assert jvm is not None
+    # In a thread that has done nothing yet, Spark would look for the table without knowing any catalog of ours.
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(session._jsparkSession)
     handle = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
     # Without a time the table's default would count, which is five days.
     milliseconds = int(older_than.timestamp() * 1000) if older_than else 0

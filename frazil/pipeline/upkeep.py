@@ -131,14 +131,18 @@ class Upkeep:
                 now=datetime.now(UTC),
                 orphans_sought_at=sought_at,
             )
-            for step in steps:
-                if is_behind() or name in self.held:
-                    return
-                await self._do(step, is_behind)
         except NotFound:
             return  # dropped meanwhile
         except FrazilError as error:
             self._failed(name, error)
+            return
+        for step in steps:
+            if is_behind() or name in self.held:
+                return
+            try:
+                await self._do(step, is_behind)
+            except FrazilError as error:
+                self._failed(name, error)
 
     async def _serve(self, request: Request, is_behind: Callable[[], bool]) -> None:
         """Do what was asked, and answer. A pipeline that dies before the answer leaves the request to its successor."""
