@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from frazil.client.jobs import Jobs
 from frazil.client.queries import table_path
-from frazil.client.transport import Transport
-from frazil.errors import FrazilError, Unavailable
-
-_LOOK_SECONDS = 0.5
 
 
-class Upkeep(Transport):
+class Upkeep(Jobs):
     def table_health(self, name: str) -> dict[str, Any]:
         """Files, small files, snapshots, metadata, the last compaction, and a verdict."""
         return self._call("GET", f"{table_path(name)}/health")
@@ -34,17 +30,4 @@ class Upkeep(Transport):
         asked = self._call("POST", f"{table_path(name)}/maintenance", json_body=wanted, again=dry_run)
         if dry_run:
             return asked
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            told = self._call("GET", f"/v1/maintenance/{asked['id']}")
-            if told["state"] == "failed":
-                error = told["error"]
-                raise FrazilError(error["message"], code=error["code"], hint=error["hint"])
-            if told["state"] == "done":
-                return {"table": asked["table"], **told}
-            time.sleep(_LOOK_SECONDS)
-        raise Unavailable(
-            f"the pipeline has not done it within {timeout_s:g} s",
-            code="maintenance_timeout",
-            hint=f"it stays asked for; GET /v1/maintenance/{asked['id']} tells when it is done",
-        )
+        return {"table": asked["table"], **self.wait_for_job(asked["id"], timeout_s=timeout_s)}

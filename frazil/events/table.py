@@ -20,6 +20,7 @@ SYSTEM_NAMESPACE = "system"
 """Tables that frazil keeps of itself; nobody declares one."""
 MAX_COLUMNS = 1000
 UnknownFields = Literal["evolve", "keep", "reject"]
+Snapshots = Literal["budget", "all"]
 
 EXTRA = "_extra"
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
@@ -37,7 +38,10 @@ _PARTITION = re.compile(
     r"|(?P<time>day|hour|month)\(\s*(?P<time_column>_?[a-z][a-z0-9_]*)\s*\)\Z"
     r"|bucket\(\s*(?P<buckets>\d{1,5})\s*,\s*(?P<bucket_column>_?[a-z][a-z0-9_]*)\s*\)\Z"
 )
-_FIELDS = "name kind columns key partition unknown_fields description owner tags text freshness_target_seconds".split()
+_FIELDS = (
+    "name kind columns key partition unknown_fields description owner tags text freshness_target_seconds "
+    "retention_years keep_snapshots"
+).split()
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,15 @@ class TableSpec:
     tags: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     freshness_target_seconds: float | None = None
+    retention_years: float | None = None
+    """Rows whose partition is older may be removed, by a plan that somebody has seen; None keeps them for ever."""
+    keep_snapshots: Snapshots = "budget"
+    """Whether routine expiry keeps a budget of snapshots, or all of them."""
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether events can be published to it. Rows of the other tables come by bulk loads alone."""
+        return self.kind != "bulk"
 
     @property
     def namespace(self) -> str:
@@ -106,7 +119,7 @@ class TableSpec:
 
     @cached_property
     def _row_schema(self) -> pa.Schema:
-        fields = list(SYSTEM_COLUMNS)
+        fields = list(SYSTEM_COLUMNS) if self.is_streamed else []
         fields += [pa.field(name, column.type.arrow) for name, column in self.columns.items()]
         if self.unknown_fields == "keep":
             fields.append(pa.field(EXTRA, pa.string()))
@@ -130,6 +143,8 @@ class TableSpec:
             "tags": list(self.tags),
             "text": list(self.text),
             "freshness_target_seconds": self.freshness_target_seconds,
+            "retention_years": self.retention_years,
+            "keep_snapshots": self.keep_snapshots,
         }
 
     def with_columns(self, added: Mapping[str, Column]) -> TableSpec:
@@ -204,11 +219,11 @@ def parse_table(declared: Any) -> TableSpec:
         raise InvalidInput("a table is declared by an object with `name` and `columns`", code="bad_declaration")
     _only_known(declared, _FIELDS, "a table")
     kind = declared.get("kind") or "log"
-    if kind != "log":
+    if kind not in ("log", "bulk"):
         raise InvalidInput(
             f"tables of kind {str(kind)[:40]!r} are not part of this version",
             code="unsupported_kind",
-            hint='declare it with kind "log"',
+            hint='declare it with kind "log", or "bulk" for one that only loads write to',
         )
     columns = parse_columns(declared.get("columns"))
     unknown: UnknownFields = declared.get("unknown_fields") or "reject"
@@ -216,6 +231,9 @@ def parse_table(declared: Any) -> TableSpec:
         raise InvalidInput(
             f"unknown_fields {str(unknown)[:40]!r} is no policy", code="bad_policy", hint="evolve, keep or reject"
         )
+    keep: Snapshots = declared.get("keep_snapshots") or "budget"
+    if keep not in ("budget", "all"):
+        raise InvalidInput(f"keep_snapshots {str(keep)[:40]!r} is no policy", code="bad_policy", hint="budget or all")
     names = set(columns)
     return TableSpec(
         name=table_name(declared["name"]),
@@ -228,7 +246,9 @@ def parse_table(declared: Any) -> TableSpec:
         owner=_text(declared, "owner"),
         tags=_strings(declared, "tags"),
         text=_column_list(declared, "text", names),
-        freshness_target_seconds=_seconds(declared, "freshness_target_seconds"),
+        freshness_target_seconds=_above_zero(declared, "freshness_target_seconds", "seconds"),
+        retention_years=_above_zero(declared, "retention_years", "years"),
+        keep_snapshots=keep,
     )
 
 
@@ -303,12 +323,12 @@ def _flag(declared: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-def _seconds(declared: Mapping[str, Any], name: str) -> float | None:
+def _above_zero(declared: Mapping[str, Any], name: str, unit: str) -> float | None:
     value = declared.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidInput(f"`{name}` is a number of seconds above 0", code="bad_declaration")
+        raise InvalidInput(f"`{name}` is a number of {unit} above 0", code="bad_declaration")
     return float(value)
 
 

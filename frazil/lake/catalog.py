@@ -110,6 +110,14 @@ class Lake:
                 raise Conflict(f"table {spec.short_name!r} exists already", code="table_exists") from error
         return LakeTable(spec.name, created)
 
+    def create_bulk(self, spec: TableSpec) -> LakeTable:
+        """Make a table that no stream feeds, or find it; columns that it lacks are added."""
+        assert not spec.is_streamed
+        try:
+            return self.create(spec, stream="", identity=f"loads-{uuid.uuid4().hex}")
+        except Conflict:
+            return self.alter(spec.name, lambda existing: existing.with_columns(spec.columns))
+
     def _new_location(self, spec: TableSpec) -> str:
         """A folder of the table's own: one that was dropped under the same name keeps its files apart."""
         folder = spec.name.replace(".", "/")
@@ -137,7 +145,7 @@ class Lake:
                 transaction.set_properties({DECLARATION: _declaration(new)})
             return True
 
-        return self._committed(name, apply)
+        return self.change(name, apply)
 
     def set_properties(self, name: str, properties: Mapping[str, str]) -> LakeTable:
         def apply(current: LakeTable) -> bool:
@@ -145,15 +153,21 @@ class Lake:
                 transaction.set_properties(dict(properties))
             return True
 
-        return self._committed(name, apply)
+        return self.change(name, apply)
 
-    def _committed(self, name: str, apply: Callable[[LakeTable], bool]) -> LakeTable:
+    def change(self, name: str, apply: Callable[[LakeTable], bool]) -> LakeTable:
+        """Load the table, let `apply` change it in one transaction, and again from the start if another came first.
+
+        `apply` says whether there was anything to change; it is given a table that nobody else has.
+        """
         for attempt in range(_TRIES):
             try:
                 with translated(f"change {name}"):
                     current = self.table(name)
                     # A transaction changes the object that it is opened on: nobody else may be given this one.
                     self._loaded.pop(name, None)
+                    # And PyIceberg must not try again by itself: what `apply` decided holds for this state only.
+                    current.iceberg.metadata.properties["commit.retry.num-retries"] = "0"
                     changed = apply(current)
                 return self.table(name) if changed else current
             except CommitFailedException:

@@ -40,6 +40,7 @@ class Health:
     lineage: tuple[SnapshotInfo, ...] = field(default=(), repr=False)
     """The snapshots that led to the current one, newest first."""
     compacted_at: datetime | None = None
+    keeps_all_snapshots: bool = False
 
     @property
     def average_bytes(self) -> int:
@@ -85,6 +86,7 @@ def health_of(
                 metadata_files=len(metadata.metadata_log) + 1,
                 lineage=lineage,
                 compacted_at=max([*compactions, *([compacted_at] if compacted_at else [])], default=None),
+                keeps_all_snapshots=table.spec.keep_snapshots == "all",
             )
         except FileNotFoundError as error:
             raise Unavailable(

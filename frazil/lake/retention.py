@@ -52,7 +52,7 @@ def beyond_budget(table: LakeTable, *, budget: int, keep_seconds: float, now: da
     the readers of the last `keep_seconds` need.
     """
     lineage = table.snapshots()
-    if not lineage:
+    if not lineage or table.spec.keep_snapshots == "all":
         return []
     oldest = lineage[:budget][-1].committed_at
     every = table.every_snapshot()

@@ -83,7 +83,11 @@ def _positions(files: Iterable[DataFile], io: FileIO) -> tuple[int, int, int]:
     number, total, crossed = 0, np.uint64(0), np.uint64(0)
     for file in files:
         with io.new_input(file.file_path).open() as stream:
-            for batch in pq.ParquetFile(stream).iter_batches(_BATCH_ROWS, columns=["_seq"]):
+            parquet = pq.ParquetFile(stream)
+            if "_seq" not in parquet.schema_arrow.names:  # of a bulk table: its rows can only be counted
+                number += parquet.metadata.num_rows
+                continue
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=["_seq"]):
                 mixed = _mixed(batch.column(0).to_numpy().view(np.uint64))
                 number += len(mixed)
                 with np.errstate(over="ignore"):

@@ -54,8 +54,13 @@ TABLE_PROPERTIES = {
     "format-version": "2",
     # The commit is write-audit-publish: Spark stages, one compare-and-swap publishes.
     "write.wap.enabled": "true",
-    # Retries inside a library re-apply an append to whatever is there by then: two racing writers doubled 400 rows.
-    "commit.retry.num-retries": "0",
+    # A compaction that met a commit tries again: what it wrote stays right, only its commit is made anew. Appends are
+    # staged, and a stage that was put on another parent is not published; without that rule, retries inside the library
+    # let two racing writers double 400 rows.
+    "commit.retry.num-retries": "10",
+    "commit.retry.min-wait-ms": "20",
+    "commit.retry.max-wait-ms": "200",
+    "commit.retry.total-timeout-ms": "10000",
     # One small file per partition and commit, without a shuffle.
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
@@ -84,7 +89,16 @@ def iceberg_type(declared: ColumnType, ids: count[int]) -> IcebergType:
 
 def iceberg_schema(spec: TableSpec) -> Schema:
     ids = count(1)
-    fields = [
+    fields = _system_fields(ids) if spec.is_streamed else []
+    for name, column in spec.columns.items():
+        fields.append(NestedField(next(ids), name, iceberg_type(column.type, ids), doc=column.description or None))
+    if spec.unknown_fields == "keep":
+        fields.append(NestedField(next(ids), EXTRA, StringType(), doc="fields that no column was declared for"))
+    return Schema(*fields)
+
+
+def _system_fields(ids: count[int]) -> list[NestedField]:
+    return [
         NestedField(next(ids), "_seq", LongType(), required=True, doc="position in the stream"),
         NestedField(next(ids), "_id", StringType(), required=True, doc="event id"),
         NestedField(next(ids), "_op", StringType(), required=True, doc="what the event does"),
@@ -94,11 +108,6 @@ def iceberg_schema(spec: TableSpec) -> Schema:
         NestedField(next(ids), "_source", StringType(), doc="which system sent it"),
         NestedField(next(ids), "_workspace", StringType(), doc="which workspace it belongs to"),
     ]
-    for name, column in spec.columns.items():
-        fields.append(NestedField(next(ids), name, iceberg_type(column.type, ids), doc=column.description or None))
-    if spec.unknown_fields == "keep":
-        fields.append(NestedField(next(ids), EXTRA, StringType(), doc="fields that no column was declared for"))
-    return Schema(*fields)
 
 
 def partition_spec(spec: TableSpec, schema: Schema) -> PartitionSpec:

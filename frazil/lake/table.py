@@ -27,6 +27,7 @@ WATERMARK = "frazil.watermark"
 WATERMARK_SEQUENCE = "frazil.watermark-sequence-number"
 PREVIOUS_WATERMARK = "frazil.previous-watermark"
 BATCH = "frazil.batch"
+LOADS = "frazil.loads"
 
 _IDS = pa.schema([("_id", pa.string()), ("_seq", pa.int64()), ("_received_at", TIMESTAMP)])
 
@@ -73,6 +74,11 @@ class LakeTable:
     @property
     def stream_identity(self) -> str:
         return self.properties[IDENTITY]
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """The ids of the newest bulk loads, oldest first."""
+        return tuple(self.properties.get(LOADS, "").split())
 
     @property
     def snapshot_id(self) -> int | None:
@@ -171,8 +177,8 @@ class LakeTable:
         return [_info(snapshot) for snapshot in self.iceberg.metadata.snapshots]
 
     def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
-        """`_id`, `_seq` and `_received_at` of the rows received since then."""
-        yield from self._scan(f"_received_at >= '{received_at.isoformat()}'", _IDS)
+        """`_id`, `_seq` and `_received_at` of the events received since then; rows of bulk loads are none."""
+        yield from self._scan(f"_seq >= 0 and _received_at >= '{received_at.isoformat()}'", _IDS)
 
     def rows_at(self, positions: Sequence[int]) -> pa.Table:
         """The rows at these positions, those that exist, ordered by `_seq`."""

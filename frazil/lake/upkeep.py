@@ -57,7 +57,9 @@ def plan_upkeep(
     Orphans are sought by the clock alone, because looking for them is most of the work; without a time of the last
     search there is none in the plan.
     """
-    found = [*_compaction(health, settings), *_expiry(health, settings, snapshot_budget=snapshot_budget, now=now)]
+    # Where every snapshot stays, a rewrite frees nothing: it would only store the rows once more.
+    found = [] if health.keeps_all_snapshots else _compaction(health, settings)
+    found += _expiry(health, settings, snapshot_budget=snapshot_budget, now=now)
     if orphans_sought_at is not None:
         due = orphans_sought_at + timedelta(seconds=settings.orphan_interval_seconds) <= now
         found += [_orphans(health.table, settings, now)] if due else []
@@ -124,7 +126,7 @@ def _expiry(health: Health, settings: MaintenanceSettings, *, snapshot_budget: i
         age_seconds=settings.snapshot_age_seconds,
         now=now,
     )
-    if before is None:
+    if before is None or health.keeps_all_snapshots:
         return []
     number = sum(snapshot.committed_at < before for snapshot in health.lineage)
     why = f"{number} of {len(health.lineage)} snapshots are beyond their time"

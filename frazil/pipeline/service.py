@@ -29,6 +29,7 @@ _DISCOVERY_SECONDS = 0.5
 _REPORT_SECONDS = 1.0
 _RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _TIDY_EVERY_COMMITS = 20
+_UNSTREAMED_SECONDS = 5.0
 
 
 @dataclass
@@ -168,6 +169,11 @@ class Pipeline:
                 drained = drained and done is None
                 if done and self._report.tables[name].commits % _TIDY_EVERY_COMMITS == 0:
                     await self._tidy(name, target)
+            except NotStreamed:
+                # Looked at again now and then: another table may take the name.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _UNSTREAMED_SECONDS)
+                drained = self._stopping.is_set()
             except NotFound as error:
                 if error.code == "table_not_found":
                     return
@@ -182,6 +188,8 @@ class Pipeline:
     async def _open(self, name: str) -> tuple[Target, Committer]:
         target = self._make_target(name)
         table = await asyncio.to_thread(self._lake.table, name)
+        if not table.spec.is_streamed:
+            raise NotStreamed(f"{name} takes no events")
         try:
             stream = await self._bus.open(table.stream)
         except StreamMissing as error:
@@ -280,6 +288,10 @@ class Pipeline:
             self._report.state = "degraded"
         else:
             self._report.state, self._report.reason = "ok", None
+
+
+class NotStreamed(FrazilError):
+    """Nothing is to be committed from the bus to this table."""
 
 
 class EngineGone(FrazilError):

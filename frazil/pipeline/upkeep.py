@@ -20,24 +20,25 @@ from py4j.protocol import Py4JNetworkError
 from frazil.errors import DataLoss, FrazilError, NotFound, Unavailable
 from frazil.lake import (
     Health,
+    Job,
     Lake,
     LakeTable,
-    Request,
     Step,
     Upkept,
-    answer_request,
+    finish_job,
     health_of,
+    open_jobs,
     plan_upkeep,
     remember_upkeep,
     requested_steps,
     small_below,
     upkept,
-    waiting_requests,
 )
 from frazil.lake.settings import MaintenanceSettings
 from frazil.pipeline.maintenance import Done
 
 log = logging.getLogger(__name__)
+KIND = "maintenance"
 _T = TypeVar("_T")
 _LOOK_SECONDS = 1.0
 _WATCH_SECONDS = 0.2
@@ -76,7 +77,7 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
         self._looked_at: dict[str, float] = {}
         self._registry_version = -1
-        """As of the last look at the requests: one cheap question tells whether there may be new ones."""
+        """As of the last look at the jobs: one cheap question tells whether there may be new ones."""
         self.held: set[str] = set()
         """Tables whose rewrite failed its audit: their old files must stay until a person has looked."""
 
@@ -98,8 +99,8 @@ class Upkeep:
     async def _turn(self, is_behind: Callable[[], bool]) -> None:
         version = await self._blocking(self._lake.registry.version)
         if version != self._registry_version:
-            for request in await self._blocking(lambda: waiting_requests(self._lake.registry)):
-                await self._serve(request, is_behind)
+            for job in await self._blocking(lambda: open_jobs(self._lake.registry, [KIND])):
+                await self._serve(job, is_behind)
             self._registry_version = version
         if not self._settings.enabled:
             return
@@ -144,35 +145,35 @@ class Upkeep:
             except FrazilError as error:
                 self._failed(name, error)
 
-    async def _serve(self, request: Request, is_behind: Callable[[], bool]) -> None:
-        """Do what was asked, and answer. A pipeline that dies before the answer leaves the request to its successor."""
+    async def _serve(self, job: Job, is_behind: Callable[[], bool]) -> None:
+        """Do what was asked, and answer. A pipeline that dies before the answer leaves the job to its successor."""
         try:
-            result: dict[str, Any] = {"state": "done", "steps": await self._asked(request, is_behind)}
+            result: dict[str, Any] = {"state": "done", "steps": await self._asked(job, is_behind)}
         except FrazilError as error:
-            self._failed(request.table, error)
+            self._failed(job.subject, error)
             result = {"state": "failed", **error.body()}
         except Py4JNetworkError:
             raise
         except Exception as error:
-            log.exception("maintenance of %s failed", request.table)
+            log.exception("maintenance of %s failed", job.subject)
             told = FrazilError(f"{type(error).__name__}: {str(error)[:200]}", hint="the pipeline's log tells more")
             result = {"state": "failed", **told.body()}
-        await self._blocking(lambda: answer_request(self._lake.registry, request, result))
+        await self._blocking(lambda: finish_job(self._lake.registry, job, result))
 
-    async def _asked(self, request: Request, is_behind: Callable[[], bool]) -> list[dict[str, Any]]:
+    async def _asked(self, job: Job, is_behind: Callable[[], bool]) -> list[dict[str, Any]]:
         for attempt in range(_TRIES):
             while is_behind():
                 await asyncio.sleep(_WATCH_SECONDS)
             try:
-                table, health, _ = await self._blocking(lambda: self._examine(request.table))
+                table, health, _ = await self._blocking(lambda: self._examine(job.subject))
                 steps = requested_steps(
-                    request.what,
+                    str(job.params.get("what")),
                     table.spec,
                     health,
                     self._settings,
                     snapshot_budget=self._snapshot_budget,
                     now=datetime.now(UTC),
-                    sort=request.sort,
+                    sort=tuple(job.params.get("sort") or ()),
                 )
                 return [(await self._do(step, is_behind)).body() for step in steps]
             except Unavailable:

@@ -171,7 +171,6 @@ def test_two_partitions_of_one_column(lake: Lake) -> None:
 def test_the_properties_that_the_commit_relies_on(lake: Lake) -> None:
     properties = make(lake).properties
     assert properties["write.wap.enabled"] == "true"
-    assert properties["commit.retry.num-retries"] == "0"
     assert properties["write.metadata.delete-after-commit.enabled"] == "true"
     assert lake.table(lake.names()[0]).iceberg.format_version == 2
 

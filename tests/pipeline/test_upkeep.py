@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import DataLoss, Unavailable
-from frazil.lake import Lake, Step, ask_upkeep, request_result, upkept, waiting_requests
+from frazil.lake import Lake, Step, ask_job, job_status, open_jobs, upkept
 from frazil.lake.settings import MaintenanceSettings
 from frazil.pipeline.maintenance import Done
 from frazil.pipeline.upkeep import Upkeep
@@ -112,19 +112,21 @@ async def test_what_is_asked_for_is_done_though_the_schedule_is_off(lake: Lake) 
     async with upkeep(lake, OFTEN.model_copy(update={"enabled": False})) as scene:
         scene.worker.may_end.set()
         scene.worker.fails = [Unavailable("a commit came first")]
-        request = ask_upkeep(lake.registry, scene.name, "compact", sort=("v",))
-        await until(lambda: not waiting_requests(lake.registry))
-        told = request_result(lake.registry, request.id)
+        request = ask_job(lake.registry, "maintenance", scene.name, {"what": "compact", "sort": ["v"]})
+        await until(lambda: not open_jobs(lake.registry))
+        told = job_status(lake.registry, request.id)
         assert told is not None and told["state"] == "done" and told["steps"][0]["files_before"] == 2
         assert [step.sort for step in scene.worker.began] == [("v",), ("v",)], "tried again after the conflict"
 
 
 async def test_a_request_that_cannot_be_done_is_answered(lake: Lake) -> None:
     async with upkeep(lake, OFTEN.model_copy(update={"enabled": False})):
-        asked = [ask_upkeep(lake.registry, "main.absent", what) for what in ("compact", "explode")]
-        await until(lambda: not waiting_requests(lake.registry))
+        asked = [
+            ask_job(lake.registry, "maintenance", "main.absent", {"what": what}) for what in ("compact", "explode")
+        ]
+        await until(lambda: not open_jobs(lake.registry))
         for request in asked:
-            told = request_result(lake.registry, request.id)
+            told = job_status(lake.registry, request.id)
             assert told is not None and told["state"] == "failed" and told["error"]["code"] == "table_not_found"
 
 

@@ -17,6 +17,7 @@ from frazil import __version__
 from frazil.errors import FrazilError
 from frazil.gateway.cli import maintain, repair, serve, tables, token
 from frazil.gateway.cli.doctor import doctor as doctor_verb
+from frazil.gateway.cli.jobs import jobs as jobs_verb
 from frazil.gateway.cli.journal import journal as journal_verb
 from frazil.gateway.cli.output import exit_code, tell_error
 from frazil.gateway.cli.publish import publish as publish_verb
@@ -59,6 +60,7 @@ def build(arguments: list[str]) -> typer.Typer:
     app.command("compact")(maintain.compact)
     app.command("expire")(maintain.expire)
     app.command("orphans")(maintain.orphans)
+    app.command("jobs")(jobs_verb)
     app.command("journal")(journal_verb)
     app.add_typer(repair.app, name="repair")
     app.add_typer(serve.app, name="serve")

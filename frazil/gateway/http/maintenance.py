@@ -1,4 +1,4 @@
-"""GET /v1/tables/{table}/health and /v1/health/tables, POST /v1/tables/{table}/maintenance, GET /v1/maintenance/{id}"""
+"""GET /v1/tables/{table}/health and /v1/health/tables, POST /v1/tables/{table}/maintenance"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from frazil.access import Forbidden, Identity
-from frazil.errors import FrazilError, InvalidInput, Unavailable
+from frazil.errors import FrazilError, InvalidInput
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.gateway import Gateway
@@ -21,11 +21,10 @@ from frazil.lake import (
     Health,
     LakeTable,
     Step,
-    ask_upkeep,
+    ask_job,
     find_orphans,
     health_of,
     plan_upkeep,
-    request_result,
     requested_steps,
     small_below,
     upkept,
@@ -62,7 +61,7 @@ class Maintenance:
         return answer({"tables": [await asyncio.to_thread(self._told, table) for table in tables]})
 
     async def ask(self, request: Request) -> Response:
-        """With `dry_run` the plan; else a request to the pipeline, whose result is at /v1/maintenance/{id}."""
+        """With `dry_run` the plan; else a request to the pipeline, whose result is at /v1/jobs/{id}."""
         admin_only(request)
         only(request)
         name = table_of(request)
@@ -75,16 +74,11 @@ class Maintenance:
             if what == "remove_orphans":
                 told |= await asyncio.to_thread(_orphans, table, steps)
             return answer(told)
-        self._pipeline_must_be_there()
-        asked = await asyncio.to_thread(ask_upkeep, self._gateway.lake.registry, name, what, sort=sort)
+        self._parts.pipeline_must_be_there(hint="`frazil status` tells more; --dry-run shows the plan without it")
+        params = {"what": what, "sort": list(sort)}
+        by = identity_of(request).id
+        asked = await asyncio.to_thread(ask_job, self._gateway.lake.registry, "maintenance", name, params, asked_by=by)
         return answer({**told, "id": asked.id, "state": "waiting"}, 202)
-
-    async def result(self, request: Request) -> Response:
-        admin_only(request)
-        only(request)
-        request_id = request.path_params["id"][:100]
-        found = await asyncio.to_thread(request_result, self._gateway.lake.registry, request_id)
-        return answer(found or {"id": request_id, "state": "waiting"})
 
     def _health(self, table: LakeTable) -> Health:
         state = upkept(self._gateway.lake.registry, table.uuid)
@@ -116,17 +110,6 @@ class Maintenance:
             now=datetime.now(UTC),
             sort=sort,
         )
-
-    def _pipeline_must_be_there(self) -> None:
-        if self._gateway.pipeline_file is None:
-            return
-        part = self._parts.pipeline()
-        if part["status"] in ("down", "starting"):
-            raise Unavailable(
-                f"the pipeline does this, and it is not there: {part.get('reason', part['status'])}",
-                code="pipeline_unavailable",
-                hint="`frazil status` tells more; --dry-run shows the plan without it",
-            )
 
 
 def _tolerated(budget: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Unavailable
 from frazil.gateway.http.gateway import Gateway
 from frazil.serving import QueryPool
 
@@ -107,6 +107,18 @@ class Parts:
         elif report.get("reason"):
             told["reason"] = report["reason"]
         return told
+
+    def pipeline_must_be_there(self, *, hint: str = "`frazil status` tells more") -> None:
+        """Raise where nobody would do what is about to be asked for."""
+        if self._gateway.pipeline_file is None:
+            return
+        part = self.pipeline()
+        if part["status"] in ("down", "starting"):
+            raise Unavailable(
+                f"the pipeline does this, and it is not there: {part.get('reason', part['status'])}",
+                code="pipeline_unavailable",
+                hint=hint,
+            )
 
     def query(self, pool: QueryPool) -> dict[str, Any]:
         """Whether there are workers, and which of their walls this kernel lacks."""

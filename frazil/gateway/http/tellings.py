@@ -38,6 +38,8 @@ class TableTelling:
             watermark = table.watermark
         except FrazilError as error:
             return Standing(None, None, None, None, error.body()["error"])
+        if not table.spec.is_streamed:
+            return Standing(watermark, None, 0, 0.0, None)
         writer = self._gateway.writers.of(table)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

@@ -38,6 +38,11 @@ class Declarations:
         existing = await self._existing(spec.name)
         if existing is not None:
             return _same_or_conflict(existing, spec), False
+        if not spec.is_streamed:
+            table = await asyncio.to_thread(self._lake.create_bulk, spec)
+            await self._directory.refresh()
+            self._journal.append("table_declared", table=spec.name)
+            return table, True
         stream = await self._bus.create(f"{spec.name}.{uuid.uuid4().hex}")
         crash_point("after_stream_create_before_table_create")
         try:

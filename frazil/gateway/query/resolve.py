@@ -83,6 +83,9 @@ class Resolver:
                     hint="leave out min_token, or the snapshot",
                 )
             return Source(ref, table, grant, pinned=pinned)
+        if not table.spec.is_streamed:
+            await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
+            return Source(ref, await self._directory.table(name), grant)
         if ask.freshness == "committed":
             if mark is not None:
                 table = await self._committed(table, mark, deadline)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from frazil.lake import Lake, answer_request, waiting_requests
+from frazil.lake import Lake, finish_job, open_jobs
 from frazil.storage import local_path
 from tests.gateway.http.harness import Running
 from tests.lake.staging import append
@@ -35,7 +35,7 @@ async def test_a_dry_run_tells_the_plan_and_asks_nobody(gateway: Running, lake: 
     body = {"what": "compact", "dry_run": True}
     told = await gateway.http.post("/v1/tables/orders/maintenance", json=body)
     assert told.status_code == 200 and [step["what"] for step in told.json()["plan"]] == ["compact"]
-    assert waiting_requests(lake.registry) == []
+    assert open_jobs(lake.registry) == []
     left = local_path(lake.table("main.orders").iceberg.location()) / "data" / "left.parquet"
     left.write_bytes(b"four days old")
     os.utime(left, (time.time() - 4 * 86_400,) * 2)
@@ -49,19 +49,19 @@ async def test_without_a_pipeline_nothing_can_be_done(gateway: Running, lake: La
     pipeline_says(tmp_path, "stopped")
     told = await gateway.http.post("/v1/tables/orders/maintenance", json={"what": "compact"})
     assert told.status_code == 503 and told.json()["error"]["code"] == "pipeline_unavailable"
-    assert waiting_requests(lake.registry) == []
+    assert open_jobs(lake.registry) == []
 
 
 async def test_the_pipeline_is_asked_and_its_answer_is_told(gateway: Running, lake: Lake, tmp_path: Path) -> None:
     pipeline_says(tmp_path, "ok")
     asked = await gateway.http.post("/v1/tables/orders/maintenance", json={"what": "compact", "sort": ["amount"]})
     assert asked.status_code == 202
-    (request,) = waiting_requests(lake.registry)
-    assert (request.id, request.table, request.sort) == (asked.json()["id"], "main.orders", ("amount",))
-    told = await gateway.http.get(f"/v1/maintenance/{request.id}")
+    (request,) = open_jobs(lake.registry)
+    assert (request.id, request.subject, request.params["sort"]) == (asked.json()["id"], "main.orders", ["amount"])
+    told = await gateway.http.get(f"/v1/jobs/{request.id}")
     assert told.json()["state"] == "waiting"
-    answer_request(lake.registry, request, {"state": "done", "steps": []})
-    told = await gateway.http.get(f"/v1/maintenance/{request.id}")
+    finish_job(lake.registry, request, {"state": "done", "steps": []})
+    told = await gateway.http.get(f"/v1/jobs/{request.id}")
     assert told.json()["state"] == "done"
 
 
@@ -82,4 +82,4 @@ async def test_what_makes_no_sense_is_refused(gateway: Running, lake: Lake, tmp_
     pipeline_says(tmp_path, "ok")
     told = await gateway.http.post("/v1/tables/orders/maintenance", json=body)
     assert told.status_code == 422, told.text
-    assert waiting_requests(lake.registry) == []
+    assert open_jobs(lake.registry) == []

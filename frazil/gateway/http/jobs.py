@@ -1,0 +1,34 @@
+"""GET /v1/jobs, /v1/jobs/{id}: what the pipeline was asked to do, and how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import NotFound
+from frazil.gateway.http.answers import answer
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.parameters import only
+from frazil.gateway.http.scopes import admin_only, identity_of
+from frazil.lake import job_status, list_jobs
+
+
+class Jobs:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def list(self, request: Request) -> Response:
+        admin_only(request)
+        only(request)
+        return answer({"jobs": await asyncio.to_thread(list_jobs, self._gateway.lake.registry)})
+
+    async def show(self, request: Request) -> Response:
+        """For admins, and for the token that asked for it; to others there is no such job."""
+        only(request)
+        identity = identity_of(request)
+        told = await asyncio.to_thread(job_status, self._gateway.lake.registry, request.path_params["id"][:100])
+        if not identity.is_admin and told["asked_by"] != identity.id:
+            raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
+        return answer(told)

@@ -1,0 +1,116 @@
+"""Bulk work that somebody asked for: one job at a time, beside the commits, until it has a result.
+
+A pipeline that dies amid a job leaves it open, and its successor does it again: every job is made so that doing it
+again is finishing it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JNetworkError
+
+from frazil.errors import FrazilError, Unavailable
+from frazil.lake import Job, Lake, finish_job, job_status, open_jobs, tell_progress
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.5
+_TELL_SECONDS = 1.0
+_TRIES = 3
+_BEGINNINGS = 5
+"""A job that was begun so often without a result has taken the process with it each time."""
+
+
+class Doer(Protocol):
+    """Does the jobs of one kind, in the thread that calls it."""
+
+    def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """The report of the finished job. `tell` takes what a waiting person wants to see meanwhile."""
+
+    def give_up(self) -> None:
+        """Let the running job fail soon; it is done again later."""
+
+
+class JobRunner:
+    def __init__(self, lake: Lake, doers: Mapping[str, Doer], note: Callable[..., None]) -> None:
+        self._lake = lake
+        self._doers = doers
+        self._note = note
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="job")
+        self._registry_version = -1
+
+    async def run(self) -> None:
+        """Serve jobs until cancelled; the one at work is left open then."""
+        try:
+            while True:
+                try:
+                    await self._turn()
+                except FrazilError as error:
+                    log.warning("jobs: %s", error)
+                except Exception:  # a JVM that is gone is noticed by the commits, which end this process
+                    log.exception("jobs failed")
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            for doer in self._doers.values():
+                doer.give_up()
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _turn(self) -> None:
+        registry = self._lake.registry
+        version = await asyncio.to_thread(registry.version)
+        if version == self._registry_version:
+            return
+        for job in await asyncio.to_thread(open_jobs, registry, list(self._doers)):
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._serve, job)
+        self._registry_version = version
+
+    def _serve(self, job: Job) -> None:
+        began = time.monotonic()
+        try:
+            result = {"state": "done", **self._done(job)}
+        except Py4JNetworkError:
+            raise
+        except FrazilError as error:
+            log.warning("job %s failed: %s", job.id, error)
+            result = {"state": "failed", **error.body()}
+        except Exception as error:
+            log.exception("job %s failed", job.id)
+            told = FrazilError(f"{type(error).__name__}: {str(error)[:300]}", hint="the pipeline's log tells more")
+            result = {"state": "failed", **told.body()}
+        seconds = round(time.monotonic() - began, 3)
+        self._note("job", job=job.id, job_kind=job.kind, subject=job.subject, seconds=seconds, **result)
+        finish_job(self._lake.registry, job, result)
+
+    def _done(self, job: Job) -> dict[str, Any]:
+        """Do it, and again after what may pass by itself."""
+        registry = self._lake.registry
+        begun = job_status(registry, job.id).get("progress", {}).get("begun", 0) + 1
+        if begun > _BEGINNINGS:
+            raise FrazilError(
+                f"the pipeline died {_BEGINNINGS} times while it did this",
+                code="job_given_up",
+                hint="its log tells why; ask again with less at once, or give the driver more memory",
+            )
+        tell_progress(registry, job, {"begun": begun})
+        last_told = 0.0
+
+        def tell(progress: dict[str, Any]) -> None:
+            nonlocal last_told
+            if time.monotonic() - last_told >= _TELL_SECONDS:
+                last_told = time.monotonic()
+                tell_progress(registry, job, {**progress, "begun": begun})
+
+        for attempt in range(_TRIES):
+            try:
+                return self._doers[job.kind].do(job, tell)
+            except Unavailable:
+                if attempt == _TRIES - 1:
+                    raise
+                time.sleep(2.0**attempt)
+        raise AssertionError("the last try returns or raises")
