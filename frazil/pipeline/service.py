@@ -20,6 +20,7 @@ from frazil.bus import EventBus, StreamMissing
 from frazil.errors import BusReplaced, DataLoss, FrazilError, NotFound
 from frazil.lake import Lake
 from frazil.pipeline.committer import Committed, Committer, Limits
+from frazil.pipeline.jobs import JobRunner
 from frazil.pipeline.target import Target
 from frazil.pipeline.upkeep import Upkeep
 from frazil.storage import Journal
@@ -84,6 +85,7 @@ class Pipeline:
         degraded_after_failures: int = 3,
         snapshot_budget: int = 100,
         make_upkeep: Callable[[Callable[..., None]], Upkeep] | None = None,
+        make_jobs: Callable[[Callable[..., None]], JobRunner] | None = None,
     ) -> None:
         self._lake = lake
         self._bus = bus
@@ -97,6 +99,7 @@ class Pipeline:
         self._degraded_after = degraded_after_failures
         self._snapshot_budget = snapshot_budget
         self._upkeep = make_upkeep(self._note) if make_upkeep else None
+        self._jobs = make_jobs(self._note) if make_jobs else None
         self._report = Report()
         self._committers: dict[str, Committer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -112,6 +115,8 @@ class Pipeline:
         beside = [asyncio.create_task(self._report_regularly())]
         if self._upkeep is not None:
             beside.append(asyncio.create_task(self._upkeep.run(self._is_behind), name="maintenance"))
+        if self._jobs is not None:
+            beside.append(asyncio.create_task(self._jobs.run(), name="jobs"))
         try:
             while not self._stopping.is_set():
                 await self._discover()

@@ -1,0 +1,139 @@
+"""One task of a CSV load: some ranges of a file become data files of the table, their bad records of its quarantine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.events.table import EXTRA
+from frazil.events.types import TIMESTAMP
+from frazil.lake import FilePlan, FileWriter, WrittenFile
+from frazil.pipeline.csv.dialect import Dialect
+from frazil.pipeline.csv.parse import LINE, Parsed, Refusal, TargetColumn, parse
+from frazil.pipeline.csv.ranges import CsvRange
+
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What every row of a load has in common."""
+
+    load: str
+    position: int | None
+    """The `_seq` of its rows; None for a table without system columns."""
+    at: datetime
+    actor: str | None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The work of one task. `extra` are fields of the file that the table keeps as JSON."""
+
+    file: str
+    number: int
+    """Which file of the load it is."""
+    ranges: tuple[CsvRange, ...]
+    dialect: Dialect
+    width: int
+    columns: tuple[TargetColumn, ...]
+    extra: tuple[TargetColumn, ...]
+    null_words: tuple[str, ...]
+    stamp: Stamp
+    rows_plan: FilePlan
+    bad_plan: FilePlan
+    refused: Mapping[int, Refusal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PieceDone:
+    number: int
+    rows: int
+    bad: int
+    files: tuple[WrittenFile, ...]
+    bad_files: tuple[WrittenFile, ...]
+    reasons: Counter[str]
+    examples: tuple[dict[str, object], ...]
+
+
+def load_piece(piece: Piece) -> PieceDone:
+    """Parse the ranges and write what they hold."""
+    rows = bad = 0
+    reasons: Counter[str] = Counter()
+    examples: list[dict[str, object]] = []
+    with FileWriter(piece.rows_plan) as good, FileWriter(piece.bad_plan) as quarantine:
+        for csv_range in piece.ranges:
+            parsed = parsed_range(piece, csv_range)
+            rows += parsed.rows.num_rows
+            bad += parsed.bad.num_rows
+            good.write(finished(piece, parsed.rows))
+            quarantine.write(quarantined(piece, parsed.bad))
+            reasons.update(column or "the record" for column in parsed.bad["column"].to_pylist())
+            examples += parsed.bad.slice(0, _EXAMPLES - len(examples)).to_pylist()
+    return PieceDone(
+        piece.number, rows, bad, tuple(good.written), tuple(quarantine.written), reasons, tuple(examples[:_EXAMPLES])
+    )
+
+
+def parsed_range(piece: Piece, csv_range: CsvRange) -> Parsed:
+    columns = (*piece.columns, *piece.extra)
+    return parse(
+        csv_range, piece.dialect, piece.width, columns, null_words=piece.null_words, refused=piece.refused or None
+    )
+
+
+def finished(piece: Piece, rows: pa.Table) -> pa.Table:
+    """The rows with the system's columns, as far as the table has them."""
+    count, stamp = rows.num_rows, piece.stamp
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {column.name: rows[column.name] for column in piece.columns}
+    if piece.extra:
+        columns[EXTRA] = _as_json(rows, [column.name for column in piece.extra])
+    if stamp.position is not None:
+        at = pa.repeat(pa.scalar(stamp.at, TIMESTAMP), count)
+        columns |= {
+            "_seq": pa.repeat(pa.scalar(stamp.position, pa.int64()), count),
+            "_id": row_ids(piece, rows[LINE]),
+            "_op": pa.repeat(pa.scalar("insert"), count),
+            "_ts": at,
+            "_received_at": at,
+            "_actor": pa.repeat(pa.scalar(stamp.actor, pa.string()), count),
+            "_source": pa.repeat(pa.scalar(f"csv:{piece.file}"[:256]), count),
+        }
+    return pa.table(columns)
+
+
+def row_ids(piece: Piece, lines: pa.ChunkedArray) -> pa.ChunkedArray:
+    """An id for each row that is the same whenever this load is done again: the load, the file, the line."""
+    prefix = f"{piece.stamp.load}:{piece.number}"
+    return pc.binary_join_element_wise(prefix, pc.cast(lines, pa.string()), ":")
+
+
+def quarantined(piece: Piece, bad: pa.Table) -> pa.Table:
+    """Bad records as rows of the quarantine."""
+    count = bad.num_rows
+    return pa.table(
+        {
+            "load": pa.repeat(pa.scalar(piece.stamp.load), count),
+            "file": pa.repeat(pa.scalar(piece.file), count),
+            "line": bad["line"],
+            "column_name": bad["column"],
+            "reason": bad["reason"],
+            "raw": bad["raw"],
+            "loaded_at": pa.repeat(pa.scalar(piece.stamp.at, TIMESTAMP), count),
+        }
+    )
+
+
+def _as_json(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The fields that have a value, as one JSON object; null where none has."""
+    texts = []
+    for row in rows.select(list(names)).to_pylist():
+        given = {name: value for name, value in row.items() if value is not None}
+        texts.append(msgspec.json.encode(given).decode() if given else None)
+    return pa.array(texts, pa.string())
