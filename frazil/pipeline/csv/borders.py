@@ -20,6 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
 _LF, _CR = 10, 13
+_PART_BYTES = 256 << 10
 _NONE: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -65,16 +66,49 @@ class _Quoted:
 
 
 def records(data: bytes, dialect: Dialect, first_line: int = 1) -> Records:
-    """All records of a piece, whose first byte is on `first_line`."""
+    """All records of a piece, whose first byte is on `first_line`.
+
+    It goes through the piece in parts that fit into the cache of a core, which takes a third of the time.
+    """
+    starts: list[Ints] = []
+    ends: list[Ints] = []
+    lines: list[Ints] = []
+    at, size, line, unclosed = 0, _PART_BYTES, first_line, False
+    while at < len(data):
+        part = data[at : at + size]
+        final = at + size >= len(data)
+        found, length, breaks = _records(part, dialect, line, final=final)
+        if not length:
+            size *= 2
+            continue
+        starts.append(found.starts + at)
+        ends.append(found.ends + at)
+        lines.append(found.lines)
+        unclosed = found.open and final
+        at, size, line = at + length, _PART_BYTES, line + breaks
+    if not starts:
+        return Records(_NONE, _NONE, _NONE, False)
+    return Records(np.concatenate(starts), np.concatenate(ends), np.concatenate(lines), unclosed)
+
+
+def _records(data: bytes, dialect: Dialect, first_line: int, *, final: bool) -> tuple[Records, int, int]:
+    """The records that end in a part (all of them in the final one), the bytes and the line ends they take."""
     view = np.frombuffer(data, dtype=np.uint8)
     breaks = line_breaks(data)
+    if not final and len(breaks) and breaks[-1] == len(data) - 1 and data.endswith(b"\r"):
+        breaks = breaks[:-1]  # its LF may be in the next part
     quoted = _quoted(data, view, dialect)
     ending = breaks if quoted is None else breaks[quoted.outside(breaks)]
+    length = len(data) if final else int(ending[-1]) + 1 if len(ending) else 0
     starts = np.concatenate(([0], ending + 1))
     ends = np.append(ending, len(data))
-    crlf = ending[(ending > 0) & (view[ending - 1] == _CR) & (view[ending] == _LF)] if b"\r" in data else _NONE
-    if len(crlf):
-        ends[np.searchsorted(ending, crlf)] -= 1
+    if b"\r" in data and len(ending):
+        crlf = (view[ending] == _LF) & (view[np.maximum(ending - 1, 0)] == _CR)
+        if quoted is not None and len(quoted.escaped):
+            crlf &= ~np.isin(ending - 1, quoted.escaped)
+        ends[:-1] -= crlf
+    if not final:
+        starts, ends = starts[:-1], ends[:-1]
     if len(ending) == len(breaks):
         lines = np.arange(first_line, first_line + len(starts), dtype=np.int64)
     else:
@@ -82,7 +116,8 @@ def records(data: bytes, dialect: Dialect, first_line: int = 1) -> Records:
     kept = ends > starts
     if not kept.all():
         starts, ends, lines = starts[kept], ends[kept], lines[kept]
-    return Records(starts, ends, lines, quoted is not None and quoted.open)
+    unclosed = quoted is not None and quoted.open
+    return Records(starts, ends, lines, unclosed), length, int(np.searchsorted(breaks, length))
 
 
 def last_end(data: bytes, dialect: Dialect) -> int:
@@ -101,15 +136,6 @@ def last_end(data: bytes, dialect: Dialect) -> int:
     breaks = line_breaks(data)
     ending = breaks[quoted.outside(breaks)]
     return int(ending[-1]) + 1 if len(ending) else 0
-
-
-def first_end(data: bytes, dialect: Dialect) -> int:
-    """The end of the first record that is terminated and not blank, line end included; 0 if there is none."""
-    found = records(data, dialect)
-    if not len(found) or found.ends[0] == len(data):
-        return 0
-    end = int(found.ends[0])
-    return end + (2 if data[end : end + 2] == b"\r\n" else 1)
 
 
 def count_lines(data: bytes | memoryview) -> int:

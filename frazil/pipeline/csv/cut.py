@@ -11,11 +11,11 @@ from frazil.pipeline.csv.borders import count_lines, last_end, records
 from frazil.pipeline.csv.dialect import CsvOptions, Dialect
 from frazil.pipeline.csv.lexer import read_records
 from frazil.pipeline.csv.sniff import looks_like_data, sniff
-from frazil.pipeline.csv.source import HEAD_BYTES, is_utf8, peek
+from frazil.pipeline.csv.source import HEAD_BYTES, first_not_utf8, peek
 
 
 class NotUtf8(Exception):
-    """The text stops being UTF-8 at or after `line`."""
+    """The text stops being UTF-8 on `line`."""
 
     def __init__(self, line: int) -> None:
         super().__init__(line)
@@ -46,6 +46,7 @@ class Cutter:
         self.width = 0
         self.cuts: list[Cut] = []
         self.lines = 0
+        self.unclosed = False
         self._path = path
         self._options = options
         self._offset = offset
@@ -71,12 +72,13 @@ class Cutter:
                 raise self._too_long(self.lines + 1)
         if last := rest + fresh:
             self._take(last)
+            self.unclosed = records(last, self.dialect).open
             self.lines += not last.endswith((b"\r", b"\n"))
 
     def _take(self, piece: bytes) -> None:
         """Whole records, the next ones of the text."""
-        if self._check_utf8 and not is_utf8(piece):
-            raise NotUtf8(self.lines + 1)
+        if self._check_utf8 and (wrong := first_not_utf8(piece)) is not None:
+            raise NotUtf8(self.lines + 1 + count_lines(piece[:wrong]))
         if len(piece) > self._options.max_record_bytes:
             self._check_lengths(piece)
         if self._keep is not None:

@@ -32,6 +32,8 @@ class CsvRange:
     mark: FileMark
     source: str
     """The file that the user named; `path` is another one where its text had to be unpacked or decoded first."""
+    unclosed: bool = False
+    """Whether the file ends inside of quotes, and this range with it."""
 
     def read(self) -> bytes:
         """The bytes of this range, as they were when the file was scanned, or `Conflict`."""

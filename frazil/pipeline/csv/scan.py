@@ -109,7 +109,10 @@ def _scan(path: Path, spool: Path, options: CsvOptions, encoding: str | None, ch
         header=cutter.header,
         width=cutter.width,
         lines=cutter.lines,
-        ranges=tuple(CsvRange(text, cut.offset, cut.length, cut.line, text_mark, name) for cut in cutter.cuts),
+        ranges=tuple(
+            CsvRange(text, *cut, text_mark, name, unclosed=cutter.unclosed and cut is cutter.cuts[-1])
+            for cut in cutter.cuts
+        ),
     )
 
 

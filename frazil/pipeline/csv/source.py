@@ -82,13 +82,14 @@ def encoding_of(head: bytes) -> str:
         if head.startswith(bom):
             return name
     pairs = np.frombuffer(head[: len(head) // 2 * 2], dtype=np.uint8).reshape(-1, 2) == 0
-    if len(pairs):
-        first, second = pairs.mean(axis=0)
-        # ASCII signs (delimiters, digits, line ends) have one zero byte each, on the same side.
-        if second > 0.2 and first < 0.01:
-            return "utf-16-le"
-        if first > 0.2 and second < 0.01:
-            return "utf-16-be"
+    first, second = pairs.mean(axis=0) if len(pairs) else (0.0, 0.0)
+    # ASCII signs (delimiters, digits, line ends) have one zero byte each, on the same side. NUL characters in UTF-8 can
+    # look like that in a small file, but for the line ends.
+    line_ends = head.count(b"\n") // 2
+    if second > 0.2 and first < 0.01 and head.count(b"\n\0") >= line_ends:
+        return "utf-16-le"
+    if first > 0.2 and second < 0.01 and head.count(b"\0\n") >= line_ends:
+        return "utf-16-be"
     return UTF8
 
 
@@ -125,15 +126,19 @@ def decoded(chunks: Iterator[bytes], encoding: str, path: str) -> Iterator[bytes
         raise not_in_encoding(path, encoding, lines) from error
 
 
-def is_utf8(data: bytes) -> bool:
+def first_not_utf8(data: bytes) -> int | None:
+    """The place of the first byte that is not UTF-8, if there is one."""
     if data.isascii():
-        return True
+        return None
     ends = pa.py_buffer(np.array([0, len(data)], dtype=np.int64))
     try:
         pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)]).validate(full=True)
     except pa.ArrowInvalid:
-        return False
-    return True
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            return error.start
+    return None
 
 
 def not_in_encoding(path: str, encoding: str, line: int) -> InvalidInput:
