@@ -1,0 +1,149 @@
+"""The first pass over a file: what it is, whether it was loaded before, and where it can be cut.
+
+One sequential read finds the SHA-256 of the raw bytes, the encoding, the dialect, the header and ranges of whole
+records. A plain UTF-8 file is not copied: its ranges point into it. Anything else is written once, as UTF-8, to a spool
+folder, whose owner removes it after the load, and before the next one where a kill left it behind.
+
+Memory is a few chunks and at most one record, however large the file is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from frazil.errors import InvalidInput, NotFound
+from frazil.pipeline.csv.cut import Cutter, NotUtf8
+from frazil.pipeline.csv.dialect import CsvOptions, Dialect
+from frazil.pipeline.csv.ranges import CsvRange, FileMark, changed
+from frazil.pipeline.csv.source import (
+    HEAD_BYTES,
+    UTF8,
+    UTF8_BOM,
+    HashedFile,
+    compression_of,
+    decoded,
+    encoding_of,
+    known_encoding,
+    not_in_encoding,
+    peek,
+    unpacked,
+    without_prefix,
+)
+
+# Chunks that fit into the cache of a core: 460 MB/s, against 290 with chunks of 4 MB.
+CHUNK_BYTES = 512 << 10
+_LATIN1 = "iso8859-1"
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """What a scan found out. `header` has the names as they are written, or is None where the first record is a row
+    already; `width` is 0 for a file without any record."""
+
+    path: str
+    sha256: str
+    mark: FileMark
+    compression: str | None
+    encoding: str
+    dialect: Dialect
+    header: tuple[str, ...] | None
+    width: int
+    lines: int
+    ranges: tuple[CsvRange, ...]
+
+
+def scan(path: Path, spool: Path, options: CsvOptions | None = None, *, chunk_bytes: int = CHUNK_BYTES) -> CsvFile:
+    """Look through the whole file. `InvalidInput` where it cannot be read as CSV, `Conflict` where it was written to
+    meanwhile; then nothing stays in the spool folder."""
+    options = options or CsvOptions()
+    chunk_bytes = min(chunk_bytes, options.max_record_bytes, options.range_bytes)
+    given = known_encoding(options.encoding) if options.encoding else None
+    try:
+        return _scan(path, spool, options, given, chunk_bytes)
+    except NotUtf8 as error:
+        if given is not None:
+            raise not_in_encoding(str(path), given, error.line) from None
+    return _scan(path, spool, options, _LATIN1, chunk_bytes)
+
+
+def _scan(path: Path, spool: Path, options: CsvOptions, encoding: str | None, chunk_bytes: int) -> CsvFile:
+    name = str(path)
+    with _opened(path) as file:
+        mark = FileMark.of(os.fstat(file.fileno()))
+        compression = compression_of(os.pread(file.fileno(), 8, 0))
+        hashed = HashedFile(file)
+        head, chunks = peek(unpacked(hashed, compression, chunk_bytes, name), HEAD_BYTES)
+        encoding = encoding or encoding_of(head)
+        if encoding == UTF8:
+            bom = len(UTF8_BOM) if head.startswith(UTF8_BOM) else 0
+            chunks = without_prefix(chunks, bom)
+        else:
+            chunks = decoded(chunks, encoding, name)
+        if encoding == UTF8 and compression is None:
+            cutter = Cutter(name, options, offset=bom)
+            cutter.read(chunks)
+            text, text_mark = name, mark
+        else:
+            with _spooled(spool) as copy:
+                cutter = Cutter(name, options, keep=copy.write, check_utf8=encoding == UTF8)
+                cutter.read(chunks)
+                copy.flush()
+                text, text_mark = copy.name, FileMark.of(os.fstat(copy.fileno()))
+        sha256 = hashed.sha256()
+        if not FileMark.of(os.fstat(file.fileno())) == mark == FileMark.of(_status(path)):
+            raise changed(name)
+    return CsvFile(
+        path=name,
+        sha256=sha256,
+        mark=mark,
+        compression=compression,
+        encoding=encoding,
+        dialect=cutter.dialect,
+        header=cutter.header,
+        width=cutter.width,
+        lines=cutter.lines,
+        ranges=tuple(
+            CsvRange(text, *cut, text_mark, name, unclosed=cutter.unclosed and cut is cutter.cuts[-1])
+            for cut in cutter.cuts
+        ),
+    )
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InvalidInput(
+                f"{path} is not a regular file", code="not_a_file", hint="name a file, or a folder of them"
+            )
+        return open(path, "rb", buffering=0)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}", code="no_such_file", hint="look at the path") from error
+    except PermissionError as error:
+        raise InvalidInput(
+            f"{path} may not be read", code="not_readable", hint="give this user the right to"
+        ) from error
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except FileNotFoundError as error:
+        raise changed(str(path)) from error
+
+
+@contextmanager
+def _spooled(folder: Path) -> Iterator[Any]:
+    """A new file in the spool folder, which stays if the block ends well."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="csv-", suffix=".utf8", delete=False) as copy:
+        try:
+            yield copy
+        except BaseException:
+            os.unlink(copy.name)
+            raise
