@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from frazil.errors import Conflict, InvalidInput
+from frazil.events.checks import NO_CHECKS, Checks, parse_checks
 from frazil.events.types import NAME, TIMESTAMP, ColumnType, parse_type
 
 DEFAULT_NAMESPACE = "main"
@@ -50,12 +51,19 @@ class Column:
     required: bool = False
     description: str = ""
     sensitivity: str = ""
+    checks: Checks = NO_CHECKS
+    """What bulk loads hold its values to."""
 
     def declared(self) -> str | dict[str, Any]:
         """The shortest form that declares this column."""
-        if not (self.required or self.description or self.sensitivity):
+        if not (self.required or self.description or self.sensitivity or self.checks):
             return str(self.type)
-        words = {"required": self.required, "description": self.description, "sensitivity": self.sensitivity}
+        words: dict[str, Any] = {
+            "required": self.required,
+            "description": self.description,
+            "sensitivity": self.sensitivity,
+            "checks": self.checks.declared(),
+        }
         return {"type": str(self.type)} | {name: value for name, value in words.items() if value}
 
 
@@ -183,8 +191,8 @@ def table_name(text: str) -> str:
     return ".".join(full)
 
 
-def parse_column(declared: Any) -> Column:
-    """A column from its type alone, or from `{type, required?, description?, sensitivity?}`."""
+def parse_column(declared: Any, name: str) -> Column:
+    """A column from its type alone, or from `{type, required?, description?, sensitivity?, checks?}`."""
     if isinstance(declared, str):
         return Column(parse_type(declared))
     if not isinstance(declared, dict) or "type" not in declared:
@@ -193,12 +201,15 @@ def parse_column(declared: Any) -> Column:
             code="bad_column",
             hint='for example "amount": "decimal(12,2)" or "email": {"type": "string", "sensitivity": "pii"}',
         )
-    _only_known(declared, ("type", "required", "description", "sensitivity"), "a column")
+    _only_known(declared, ("type", "required", "description", "sensitivity", "checks"), "a column")
+    of_type = parse_type(declared["type"])
+    checks = declared.get("checks")
     return Column(
-        parse_type(declared["type"]),
+        of_type,
         required=_flag(declared, "required"),
         description=_text(declared, "description"),
         sensitivity=_text(declared, "sensitivity"),
+        checks=NO_CHECKS if checks is None else parse_checks(checks, name, of_type),
     )
 
 
@@ -208,7 +219,7 @@ def parse_columns(declared: Any) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     for name, column in declared.items():
         _check_column_name(name)
-        columns[name] = parse_column(column)
+        columns[name] = parse_column(column, name)
     _check_column_count(columns)
     return columns
 

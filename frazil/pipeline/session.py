@@ -63,6 +63,7 @@ def open_session(
         # Maintenance has a pool of its own beside that of the commits, and gets a core when they leave one.
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
+        "spark.python.daemon.module": "frazil.pipeline.worker_daemon",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Secrets of the catalog and the store would otherwise show in logs and plans.

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from frazil.bus import EventBus, open_bus
 from frazil.errors import Misconfigured, Unavailable
 from frazil.runtime.datadir import DataDir
+from frazil.runtime.declare import make_table
 from frazil.runtime.scratch import own_scratch_folder
 from frazil.settings import Settings
 from frazil.storage import Journal, Warehouse
 
 if TYPE_CHECKING:
-    from frazil.lake import Lake
+    from frazil.events import TableSpec
+    from frazil.lake import Lake, LakeTable
 
 __all__ = ["Parts", "open_journal", "open_parts", "open_warehouse", "run_pipeline"]
 
@@ -116,6 +118,8 @@ def open_journal(settings: Settings) -> Journal:
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
     from frazil.pipeline.committer import Limits
+    from frazil.pipeline.csv.job import CsvLoads
+    from frazil.pipeline.jobs import JobRunner
     from frazil.pipeline.maintenance import Maintenance
     from frazil.pipeline.service import Pipeline, Report
     from frazil.pipeline.session import is_alive, open_session
@@ -142,6 +146,13 @@ async def run_pipeline(settings: Settings) -> None:
     )
     try:
         await asyncio.to_thread(warm_up, session)
+        loop = asyncio.get_running_loop()
+
+        def make(spec: TableSpec) -> LakeTable:
+            """Called by jobs, in threads of theirs; the bus belongs to this loop."""
+            return asyncio.run_coroutine_threadsafe(make_table(parts.bus, parts.lake, spec), loop).result()
+
+        doers = {"csv": CsvLoads(parts.lake, session, make)}
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,
@@ -160,6 +171,7 @@ async def run_pipeline(settings: Settings) -> None:
             parallel_tables=settings.pipeline.parallel_tables,
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
+            make_jobs=lambda note: JobRunner(parts.lake, doers, note),
             make_upkeep=lambda note: Upkeep(
                 lake=parts.lake,
                 worker=Maintenance(parts.lake, session, settings.maintenance),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import TYPE_CHECKING
 
 from frazil.bus import EventBus
 from frazil.crash import crash_point
 from frazil.errors import Conflict
-from frazil.events import TableSpec
-from frazil.lake import Lake, LakeTable
+
+if TYPE_CHECKING:
+    from frazil.events import TableSpec
+    from frazil.lake import Lake, LakeTable
 
 
 async def make_table(bus: EventBus, lake: Lake, spec: TableSpec) -> LakeTable:

@@ -9,7 +9,7 @@ from typing import Any
 
 from frazil.errors import InvalidInput
 from frazil.events import table_name
-from frazil.events.table import parse_column
+from frazil.events.table import parse_columns
 from frazil.pipeline.csv.dialect import CsvOptions
 
 MODES = ("append", "replace")
@@ -85,8 +85,7 @@ def parse_load(body: Any) -> CsvLoad:
     columns = body.get("columns") or {}
     if not isinstance(columns, dict):
         raise InvalidInput("`columns` is an object of name and type", code="bad_columns", hint='{"amount": "long"}')
-    for declared in columns.values():
-        parse_column(declared)
+    parse_columns(columns)
     return CsvLoad(
         table=table_name(body.get("table", "")),
         files=tuple(files),

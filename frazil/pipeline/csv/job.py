@@ -69,7 +69,9 @@ class CsvLoads:
         asked = parse_load(job.params)
         try:
             with TemporaryDirectory(prefix="csv-") as spool:
-                report = _Run(self._lake, self._session, self._tasks, self._make_table, job, asked, Path(spool)).run(tell)
+                report = _Run(self._lake, self._session, self._tasks, self._make_table, job, asked, Path(spool)).run(
+                    tell
+                )
         except FrazilError as error:
             if not error.transient:
                 _forget_uploads(asked)
@@ -117,7 +119,11 @@ class _Run:
         pieces = self._pieces(table, quarantine, shapes, load_id)
         if any(column.checks.unique for piece in pieces for column in piece.columns):
             pieces = repeated(
-                self._session, self._tasks, pieces, self._spool, table=self._spark_name(table) if self._appends else None
+                self._session,
+                self._tasks,
+                pieces,
+                self._spool,
+                table=self._spark_name(table) if self._appends else None,
             )
         done = self._tasks.run(
             pieces, load_piece, doing=f"load {table.name}", tell=lambda n: tell({"loaded": n, "of": len(pieces)})
@@ -186,9 +192,7 @@ class _Run:
         if not names:
             return {}
         ranges = [(shape, csv_range) for shape in shapes for csv_range in shape.file.ranges]
-        wanted = [
-            _Inferred(csv_range, shape.file, self._asked.options.null_words) for shape, csv_range in ranges
-        ]
+        wanted = [_Inferred(csv_range, shape.file, self._asked.options.null_words) for shape, csv_range in ranges]
         found = self._tasks.run(
             wanted, _infer, doing="infer types", tell=lambda n: tell({"inferred": n, "of": len(wanted)})
         )
@@ -204,7 +208,10 @@ class _Run:
     ) -> list[Piece]:
         streamed = table.spec.is_streamed
         stamp = Stamp(
-            load_id, load_position(self._job.asked_at) if streamed else None, self._job.asked_at, self._job.asked_by or None
+            load_id,
+            load_position(self._job.asked_at) if streamed else None,
+            self._job.asked_at,
+            self._job.asked_by or None,
         )
         rows_plan, bad_plan = plan_files(self._lake, table), plan_files(self._lake, quarantine)
         total = sum(csv_range.length for shape in shapes for csv_range in shape.file.ranges)

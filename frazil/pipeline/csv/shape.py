@@ -1,4 +1,4 @@
-"""Which column of the table each field of the files goes to: types inferred where nobody declared them, drift by policy."""
+"""Which column each field of the files goes to: types inferred where nobody declared them, drift by the policy."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def to_infer(shapes: Sequence[FileShape], declared: Mapping[str, Any], spec: Tab
 _CAN_WIDEN = ("int", "float", "decimal")
 
 
-def new_spec(name: str, shapes: Sequence[FileShape], declared: Mapping[str, Any], types: Mapping[str, ColumnType]) -> TableSpec:
+def new_spec(
+    name: str, shapes: Sequence[FileShape], declared: Mapping[str, Any], types: Mapping[str, ColumnType]
+) -> TableSpec:
     """The table that these files make."""
     names = list(dict.fromkeys(name for shape in shapes for name in shape.names))
     if not names:
@@ -92,7 +94,7 @@ def grown(spec: TableSpec, declared: Mapping[str, Any], types: Mapping[str, Colu
     """What an existing table must get for these files: new columns, and wider types where the policy allows it."""
     if spec.unknown_fields != "evolve":
         return {}
-    added = {name: parse_column(words) for name, words in declared.items() if name not in spec.columns}
+    added = {name: parse_column(words, name) for name, words in declared.items() if name not in spec.columns}
     for name, found in types.items():
         if name not in spec.columns:
             added.setdefault(name, Column(found))

@@ -1,0 +1,16 @@
+"""Spark's daemon of Python workers, with what tasks of bulk jobs import already in it.
+
+Spark forks a worker from its daemon for each core, and again after idle minutes. Imported once here instead of once in
+each of them, Arrow and PyIceberg cost seconds less for a small load, and their memory is shared.
+"""
+
+from __future__ import annotations
+
+import pyspark.daemon
+
+import frazil.lake.data_files
+import frazil.pipeline.csv.infer
+import frazil.pipeline.csv.piece  # noqa: F401
+
+if __name__ == "__main__":
+    pyspark.daemon.manager()
