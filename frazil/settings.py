@@ -63,6 +63,9 @@ class IngestSettings(BaseModel):
 
     dedupe_window_hours: float = Field(default=24, gt=0, description="How long an event id is remembered.")
     max_body_bytes: ByteSize = Field(default=ByteSize(64 << 20), gt=0, description="Largest body of a request.")
+    max_upload_bytes: ByteSize = Field(
+        default=ByteSize(20 << 30), gt=0, description="Largest file that may be uploaded for a load."
+    )
     max_event_bytes: ByteSize = Field(default=ByteSize(1 << 20), gt=0, description="Largest single event.")
     max_events: int = Field(default=200_000, gt=0, description="Most events in one request.")
     max_depth: int = Field(default=32, gt=0, le=256, description="Deepest nesting of an event.")

@@ -53,6 +53,15 @@ class Transport:
         """A call that is answered with a JSON object; `words` are those of `_send`."""
         return _object(self._send(method, path, **words), path)
 
+    def _send_file(self, path: str, params: Mapping[str, Any], chunks: Iterator[bytes]) -> dict[str, Any]:
+        """Send a file of any size. It is not sent again by itself: its chunks are gone."""
+        headers = {"Content-Type": "application/octet-stream"}
+        try:
+            answered = self._http.post(path, params=dict(params), content=chunks, headers=headers)
+        except httpx.TransportError as error:
+            raise _unreachable(self.url, error) from error
+        return _object(_succeeded(answered, path), path)
+
     def _send(
         self,
         method: str,

@@ -13,4 +13,4 @@ import frazil.pipeline.csv.infer
 import frazil.pipeline.csv.piece  # noqa: F401
 
 if __name__ == "__main__":
-    pyspark.daemon.manager()
+    pyspark.daemon.manager()  # type: ignore[no-untyped-call]

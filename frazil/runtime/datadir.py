@@ -63,6 +63,11 @@ class DataDir:
         return self.root / "tmp"
 
     @property
+    def uploads(self) -> Path:
+        """Files that wait for their load."""
+        return self.root / "uploads"
+
+    @property
     def spill(self) -> Path:
         """What does not fit into memory and is worth nothing after the process ends."""
         return self.root / "spill"
@@ -76,7 +81,7 @@ class DataDir:
         """Make the directory where it is missing, for its owner only, and see that it can be written to."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for folder in (self.logs, self.run, self.spill):
+            for folder in (self.logs, self.run, self.spill, self.uploads):
                 folder.mkdir(exist_ok=True, mode=0o700)
             probe = self.run / f".probe.{os.getpid()}"
             probe.write_bytes(b"")

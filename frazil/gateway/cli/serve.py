@@ -64,6 +64,7 @@ async def _serve_gateway(settings: Settings) -> None:
             query=settings.query,
             pipeline_file=directory.pipeline_file,
             spill_folder=directory.spill,
+            uploads=directory.uploads,
             maintenance=settings.maintenance,
             snapshot_budget=settings.pipeline.snapshot_budget,
         )

@@ -11,6 +11,7 @@ from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.guard import Guard, no_such_route
 from frazil.gateway.http.history import TableHistory
 from frazil.gateway.http.jobs import Jobs
+from frazil.gateway.http.loads import Loads
 from frazil.gateway.http.maintenance import Maintenance
 from frazil.gateway.http.query import Query
 from frazil.gateway.http.status import Status
@@ -31,6 +32,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     history = TableHistory(gateway)
     maintenance = Maintenance(gateway, bodies)
     jobs = Jobs(gateway)
+    loads = Loads(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
@@ -47,6 +49,8 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/export-hint", history.export_hint, methods=["POST"]),
         Route("/v1/tables/{table}/health", maintenance.health, methods=["GET"]),
         Route("/v1/tables/{table}/maintenance", maintenance.ask, methods=["POST"]),
+        Route("/v1/loads/csv", loads.csv, methods=["POST"]),
+        Route("/v1/tables/{table}/loads", loads.upload, methods=["POST"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

@@ -55,6 +55,7 @@ class Gateway:
         query: QuerySettings | None = None,
         pipeline_file: Path | None = None,
         spill_folder: Path | None = None,
+        uploads: Path | None = None,
         directory: TableDirectory | None = None,
         maintenance: MaintenanceSettings | None = None,
         snapshot_budget: int = 100,
@@ -68,6 +69,8 @@ class Gateway:
         """The query workers; None for a gateway that only takes in events."""
         self.pipeline_file = pipeline_file
         """Where the pipeline says how it fares; None where there is no pipeline beside this gateway."""
+        self.uploads = uploads
+        """Where uploaded files wait for their load; None for a gateway that takes none."""
         self.maintenance = maintenance or MaintenanceSettings()
         self.snapshot_budget = snapshot_budget
         self.started_at = datetime.now(UTC)

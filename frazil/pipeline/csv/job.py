@@ -375,5 +375,6 @@ def _forget_uploads(asked: CsvLoad) -> None:
         for path in asked.files:
             try:
                 os.unlink(path)
+                os.rmdir(os.path.dirname(path))  # each upload has a folder of its own
             except OSError as error:
                 log.warning("could not delete the upload %s: %s", path, error)
