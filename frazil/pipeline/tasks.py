@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -33,12 +33,16 @@ class _Failed:
     details: Any
 
 
-class Tasks:
+class Tasks(Protocol):
     """Runs tasks for one thread; `give_up` may be called from another."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self._context: SparkContext = session.sparkContext
-        self._groups: set[str] = set()
+    @property
+    def cores(self) -> int:
+        """How many pieces are worked on side by side."""
+
+    @property
+    def session(self) -> SparkSession:
+        """For what is a query rather than a piece of work."""
 
     def run(
         self,
@@ -52,6 +56,29 @@ class Tasks:
 
         `tell` is given the number of pieces done, now and then. Work must be safe to do twice: a task may be retried.
         """
+
+    def give_up(self) -> None:
+        """Let what runs fail soon."""
+
+
+class SparkTasks:
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session.newSession()
+        self._context: SparkContext = session.sparkContext
+        self._groups: set[str] = set()
+
+    @property
+    def cores(self) -> int:
+        return int(self._context.defaultParallelism)
+
+    def run(
+        self,
+        pieces: Sequence[_Piece],
+        work: Callable[[_Piece], _Result],
+        *,
+        doing: str,
+        tell: Callable[[int], None] | None = None,
+    ) -> list[_Result]:
         if not pieces:
             return []
         group = f"{POOL}-{uuid.uuid4().hex[:8]}"

@@ -124,6 +124,7 @@ async def run_pipeline(settings: Settings) -> None:
     from frazil.pipeline.service import Pipeline, Report
     from frazil.pipeline.session import is_alive, open_session
     from frazil.pipeline.target import SparkTarget, warm_up
+    from frazil.pipeline.tasks import SparkTasks
     from frazil.pipeline.upkeep import Upkeep
 
     data = DataDir(settings.data_dir)
@@ -152,7 +153,7 @@ async def run_pipeline(settings: Settings) -> None:
             """Called by jobs, in threads of theirs; the bus belongs to this loop."""
             return asyncio.run_coroutine_threadsafe(make_table(parts.bus, parts.lake, spec), loop).result()
 
-        doers = {"csv": CsvLoads(parts.lake, session, make)}
+        doers = {"csv": CsvLoads(parts.lake, SparkTasks(session), make)}
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,

@@ -137,7 +137,7 @@ def print_report(done: dict[str, Any]) -> None:
         by_column = ", ".join(f"{column} ({number:,})" for column, number in done.get("by_column", {}).items())
         print(f"  bad because of  {by_column}")
         where = f"{done['table']}__quarantine WHERE load = '{done['load']}'"
-        print(f'  look at them    frazil sql "SELECT * FROM {where}"')
+        print(f'  look at them    frazil sql "SELECT * FROM {where}"')  # noqa: S608 - shown, not run
 
 
 @contextmanager

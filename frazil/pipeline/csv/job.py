@@ -13,8 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from frazil.crash import crash_point
 from frazil.errors import Conflict, FrazilError, InvalidInput, NotFound
 from frazil.events.table import TableSpec
@@ -42,7 +40,6 @@ from frazil.pipeline.csv.piece import Piece, PieceDone, Stamp, load_piece
 from frazil.pipeline.csv.ranges import CsvRange
 from frazil.pipeline.csv.scan import CsvFile, scan
 from frazil.pipeline.csv.shape import FileShape, grown, merged, new_spec, quarantine_of, shape_of, targets, to_infer
-from frazil.pipeline.csv.unique import repeated
 from frazil.pipeline.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -56,11 +53,10 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class CsvLoads:
-    def __init__(self, lake: Lake, session: SparkSession, make_table: Callable[[TableSpec], LakeTable]) -> None:
+    def __init__(self, lake: Lake, tasks: Tasks, make_table: Callable[[TableSpec], LakeTable]) -> None:
         self._lake = lake
-        self._session = session.newSession()
+        self._tasks = tasks
         self._make_table = make_table
-        self._tasks = Tasks(session)
 
     def give_up(self) -> None:
         self._tasks.give_up()
@@ -69,9 +65,7 @@ class CsvLoads:
         asked = parse_load(job.params)
         try:
             with TemporaryDirectory(prefix="csv-") as spool:
-                report = _Run(self._lake, self._session, self._tasks, self._make_table, job, asked, Path(spool)).run(
-                    tell
-                )
+                report = _Run(self._lake, self._tasks, self._make_table, job, asked, Path(spool)).run(tell)
         except FrazilError as error:
             if not error.transient:
                 _forget_uploads(asked)
@@ -86,7 +80,6 @@ class _Run:
     def __init__(
         self,
         lake: Lake,
-        session: SparkSession,
         tasks: Tasks,
         make_table: Callable[[TableSpec], LakeTable],
         job: Job,
@@ -94,7 +87,6 @@ class _Run:
         spool: Path,
     ) -> None:
         self._lake = lake
-        self._session = session
         self._tasks = tasks
         self._make_table = make_table
         self._job = job
@@ -118,8 +110,9 @@ class _Run:
         crash_point("after_csv_declare")
         pieces = self._pieces(table, quarantine, shapes, load_id)
         if any(column.checks.unique for piece in pieces for column in piece.columns):
+            from frazil.pipeline.csv.unique import repeated
+
             pieces = repeated(
-                self._session,
                 self._tasks,
                 pieces,
                 self._spool,
@@ -215,7 +208,7 @@ class _Run:
         )
         rows_plan, bad_plan = plan_files(self._lake, table), plan_files(self._lake, quarantine)
         total = sum(csv_range.length for shape in shapes for csv_range in shape.file.ranges)
-        cores = int(self._session.sparkContext.defaultParallelism)
+        cores = self._tasks.cores
         size = min(_PIECE_BYTES, max(1, total // (cores * _PIECES_PER_CORE)))
         pieces = []
         for number, shape in enumerate(shapes):

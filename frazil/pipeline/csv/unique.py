@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow.parquet import write_table
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.errors import InvalidInput
@@ -29,9 +29,7 @@ class _Listing:
     folder: str
 
 
-def repeated(
-    session: SparkSession, tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: str | None
-) -> list[Piece]:
+def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: str | None) -> list[Piece]:
     """The pieces, each with the lines that repeat a value: the first one in the load's order stays, if the table has
     none."""
     columns = {column.name: column for piece in pieces for column in piece.columns if column.checks.unique}
@@ -42,8 +40,8 @@ def repeated(
     tasks.run(listings, _list_values, doing="look for repeated values")
     refused: defaultdict[int, dict[int, Refusal]] = defaultdict(dict)
     for column in columns.values():
-        values = session.read.parquet(str(folder / column.name))
-        present = session.table(table).select(F.col(column.name).alias("value")) if table else None
+        values = tasks.session.read.parquet(str(folder / column.name))
+        present = tasks.session.table(table).select(F.col(column.name).alias("value")) if table else None
         for row in _repeats(values, present).limit(MAX_REPEATED + 1).toLocalIterator():
             refused[row["piece"]].setdefault(row["line"], Refusal(column.name, "the value is there already"))
         if sum(map(len, refused.values())) > MAX_REPEATED:
