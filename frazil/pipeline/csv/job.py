@@ -158,7 +158,9 @@ class _Run:
         known = []
         for file in scanned:
             loaded_by = load_of_file(self._lake.registry, table.uuid, file.sha256) if table else None
-            if file.sha256 in fresh or loaded_by is not None:
+            # What this very load brought before a kill is not another's.
+            by_another = loaded_by is not None and not loaded_by.startswith(_prefix(self._job))
+            if file.sha256 in fresh or by_another:
                 known.append(file)
             else:
                 fresh[file.sha256] = file
@@ -355,7 +357,11 @@ def _grouped(ranges: Sequence[CsvRange], size: int) -> list[tuple[CsvRange, ...]
 def _load_id(job: Job, files: Sequence[CsvFile]) -> str:
     """Of the request and of what it found: a file that changed between two tries is another load."""
     content = hashlib.sha256(" ".join(file.sha256 for file in files).encode()).hexdigest()
-    return f"{job.id.partition('-')[2]}{content[:8]}"
+    return f"{_prefix(job)}{content[:8]}"
+
+
+def _prefix(job: Job) -> str:
+    return job.id.partition("-")[2]
 
 
 def _source(files: Sequence[CsvFile]) -> str:
