@@ -58,7 +58,7 @@ def convert(texts: pa.StringArray, wanted: ColumnType) -> Converted:
     if wanted.kind == "string":
         return Converted(texts)
     texts = _blank_as_null(texts)
-    if wanted.kind not in (*_SHAPES,):
+    if wanted.kind not in _SHAPES:
         return _one_by_one(texts, wanted)
     try:
         return Converted(cast_exactly(texts, wanted))
@@ -110,7 +110,7 @@ def _timestamp(texts: pa.StringArray, wanted: ColumnType) -> pa.Array:
 def _moments(texts: pa.StringArray) -> pa.Array:
     """Arrow reads texts with a zone or texts without one, not both at once."""
     first = next((text for text in texts[:100] if text.is_valid), None)
-    zoned = first is None or first.as_py()[10:].find("Z") >= 0
+    zoned = first is None or not set("Z+-").isdisjoint(first.as_py()[10:])
     with suppress(pa.ArrowInvalid):
         return pc.cast(texts, TIMESTAMP) if zoned else pc.cast(texts, _NAIVE).view(TIMESTAMP)
     with_zone = pc.match_substring_regex(texts, _ZONE)
