@@ -33,7 +33,7 @@ def sniff(head: bytes, options: CsvOptions) -> Dialect:
     best = Dialect(",", _quote(head, ",", options), options.escape)
     best_score = (0.0, 1)
     for delimiter in DELIMITERS:
-        if delimiter in (options.quote, options.escape):
+        if delimiter in (options.quote, options.escape) or delimiter.encode() not in head:
             continue
         dialect = Dialect(delimiter, _quote(head, delimiter, options), options.escape)
         score = _regularity(head, dialect)

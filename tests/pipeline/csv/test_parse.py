@@ -135,6 +135,36 @@ def test_what_fits_a_type_does_not_depend_on_its_neighbours(text: str, good: dic
         assert text_values([value], wanted, [0]) == [None]
 
 
+SHAPES = [
+    r"[+-]?0{0,3}(?:214748364[78]|922337203685477580[78]|[0-9]{0,22})(?:\.[0-9]{0,4})?",
+    r"[+-]?[0-9]{0,3}\.?[0-9]{0,3}(?:[eE][+-]?[0-9]{1,3})?",
+    r"[0-9]{4}-[01][0-9]-[0-3][0-9]",
+    r"(?:0000|0001|9999|20[0-9]{2})-[01][0-9]-[0-3][0-9](?:[T ][0-2][0-9](?::?[0-6][0-9]){0,3})?",
+    r"20[0-9]{2}-0[1-9]-[0-2][0-9][T ][0-1][0-9]:[0-5][0-9](?::[0-5][0-9])?(?:\.[0-9]{0,8})?",
+    r"20[0-9]{2}-0[1-9]-[12][0-9][T ][0-1][0-9]:[0-5][0-9](?:Z|z|[+-][0-9]{2}(?::?[0-9]{2})?)?",
+]
+WORDS = ["true", "TRUE", "1", "0", "nan", "-Inf", "infinity", "inf", "0x1F", "", " ", " 5 ", "5\t", "+ 5"]
+SHAPED = st.one_of(st.sampled_from(WORDS), *(st.from_regex(shape, fullmatch=True) for shape in SHAPES))
+
+
+@given(
+    texts=st.lists(SHAPED, min_size=1, max_size=5),
+    text=st.sampled_from("bool int long float double decimal(5,2) decimal(38,0) date timestamp".split()),
+)
+def test_all_at_once_and_one_by_one_agree(texts: list[str], text: str) -> None:
+    wanted = parse_type(text)
+    column = pa.array(texts)
+    together = convert(column, wanted)
+    # A neighbour that does not fit anything sends the others the slow way.
+    slowly = convert(pa.array([*texts, "?"]), wanted)
+    assert slowly.unfit is not None
+    alone = [convert(column[at : at + 1], wanted) for at in range(len(texts))]
+    unfit = [found.unfit is not None for found in alone]
+    assert ([False] * len(texts) if together.unfit is None else together.unfit.tolist()) == unfit
+    assert slowly.unfit.tolist() == [*unfit, True]
+    assert str(together.values) == str(slowly.values[:-1]) == str(pa.concat_arrays([found.values for found in alone]))
+
+
 def text_values(texts: list[str | None], wanted: ColumnType, unfit: Any) -> list[Any]:
     converted = convert(pa.array(texts, pa.string()), wanted)
     assert converted.values.type == wanted.arrow
