@@ -143,7 +143,9 @@ def _pattern(declared: Any, column: str, of_type: ColumnType) -> str | None:
     if not isinstance(declared, str) or not 0 < len(declared) <= MAX_PATTERN:
         raise _bad(column, f"a pattern is a text of 1 to {MAX_PATTERN:,} characters", 'for example "[A-Z]{3}"')
     try:
-        pc.match_substring_regex(pa.array([""]), whole_match(declared))
+        # By itself too: `a)|(b` can be read only between the brackets that make it match as a whole.
+        for expression in (declared, whole_match(declared)):
+            pc.match_substring_regex(pa.array([""]), expression)
     except pa.ArrowInvalid as error:
         raise _bad(column, f"the pattern {declared[:80]!r} cannot be read ({error})", "see the syntax of RE2") from None
     return declared

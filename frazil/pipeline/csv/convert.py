@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from frazil.events.json_text import Wrong, decoder, depth
 from frazil.events.limits import Limits
 from frazil.events.types import TIMESTAMP, ColumnType
-from frazil.events.values import MAX_TIMESTAMP, MIN_TIMESTAMP, converter
+from frazil.events.values import INT, LONG, MAX_TIMESTAMP, MIN_TIMESTAMP, converter
 from frazil.pipeline.csv.borders import Mask
 from frazil.pipeline.csv.text import flat
 
@@ -28,17 +29,24 @@ _FIRST_DAY = -719_162
 _LAST_DAY = 2_932_896
 _ZONE = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)\z"
 _FINITE = r"[0-9]"
-# What a text has to look like before it is worth a conversion of its own.
+_DAY = (
+    r"[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    r"|02-(?:0[1-9]|[12][0-9]))"
+)
+_CLOCK = r"(?:[01][0-9]|2[0-3])(?::?[0-5][0-9](?::?[0-5][0-9](?:\.[0-9]{0,6})?)?)?"
+_FLOAT = r"[+-]?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
+# What a text has to look like before it is worth a conversion: everything that fits does, and hardly anything else.
 _SHAPES = {
-    "bool": r"\A(?i:true|false|0|1)\z",
-    "int": r"\A[+-]?[0-9]{1,40}\z",
-    "long": r"\A[+-]?[0-9]{1,40}\z",
-    "float": r"\A[+-]?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z",
-    "double": r"\A[+-]?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z",
-    "decimal": r"\A[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?\z",
-    "date": r"\A[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])\z",
-    "timestamp": r"\A[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:[T ][0-9:.]+(?:Z|[+-][0-9:]+)?)?\z",
+    "bool": r"(?i:true|false|0|1)",
+    "int": r"[+-]?0*[0-9]{1,10}",
+    "long": r"[+-]?0*[0-9]{1,19}",
+    "float": _FLOAT,
+    "double": _FLOAT,
+    "decimal": r"[+-]?(?:0*[0-9]{0,%d}(?:\.[0-9]{0,%d}0*)?|[0-9.]+[eE][+-]?[0-9]+)",
+    "date": _DAY,
+    "timestamp": rf"{_DAY}(?:[T ]{_CLOCK}(?:Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?",
 }
+_SPANS = {"int": INT, "long": LONG}
 
 
 class Unfit(Exception):
@@ -58,7 +66,7 @@ def convert(texts: pa.StringArray, wanted: ColumnType) -> Converted:
     if wanted.kind == "string":
         return Converted(texts)
     texts = _blank_as_null(texts)
-    if wanted.kind not in (*_SHAPES,):
+    if wanted.kind not in _SHAPES:
         return _one_by_one(texts, wanted)
     try:
         return Converted(cast_exactly(texts, wanted))
@@ -110,7 +118,7 @@ def _timestamp(texts: pa.StringArray, wanted: ColumnType) -> pa.Array:
 def _moments(texts: pa.StringArray) -> pa.Array:
     """Arrow reads texts with a zone or texts without one, not both at once."""
     first = next((text for text in texts[:100] if text.is_valid), None)
-    zoned = first is None or first.as_py()[10:].find("Z") >= 0
+    zoned = first is None or not set("Z+-").isdisjoint(first.as_py()[10:])
     with suppress(pa.ArrowInvalid):
         return pc.cast(texts, TIMESTAMP) if zoned else pc.cast(texts, _NAIVE).view(TIMESTAMP)
     with_zone = pc.match_substring_regex(texts, _ZONE)
@@ -147,13 +155,25 @@ def _blank_as_null(texts: pa.StringArray) -> pa.StringArray:
 def _fitting(texts: pa.StringArray, wanted: ColumnType) -> Converted:
     """The texts that fit, and which do not."""
     trimmed = _blank_as_null(pc.ascii_trim_whitespace(texts))
-    shaped = pc.match_substring_regex(trimmed, _SHAPES[wanted.kind])
-    candidates = pc.if_else(shaped, trimmed, pa.scalar(None, pa.string()))
-    if wanted.kind in ("int", "long"):
-        candidates = pc.replace_substring_regex(candidates, r"\A\+", "")
+    candidates = pc.if_else(pc.match_substring_regex(trimmed, _shape(wanted)), trimmed, pa.scalar(None, pa.string()))
+    if wanted.kind in _SPANS:
+        candidates = _within(pc.replace_substring_regex(candidates, r"\A\+", ""), *_SPANS[wanted.kind])
     values = pa.concat_arrays(_halves(candidates, wanted))
     unfit = np.asarray(pc.and_(trimmed.is_valid(), values.is_null()))
     return Converted(values, unfit if unfit.any() else None)
+
+
+def _shape(wanted: ColumnType) -> str:
+    shape = _SHAPES[wanted.kind]
+    return rf"\A(?:{shape % (wanted.precision - wanted.scale, wanted.scale) if wanted.kind == 'decimal' else shape})\z"
+
+
+def _within(texts: pa.StringArray, low: int, high: int) -> pa.StringArray:
+    """The texts of whole numbers that are not too large, null for the others."""
+    numbers = pc.cast(pc.replace_substring_regex(texts, r"\A(-?)0+([0-9])", r"\1\2"), pa.decimal128(38, 0))
+    span = [pa.scalar(Decimal(limit), numbers.type) for limit in (low, high)]
+    fitting = pc.and_(pc.greater_equal(numbers, span[0]), pc.less_equal(numbers, span[1]))
+    return pc.if_else(fitting, texts, pa.scalar(None, pa.string()))
 
 
 def _halves(texts: pa.StringArray, wanted: ColumnType) -> list[pa.Array]:

@@ -56,13 +56,15 @@ class Cutter:
     def read(self, chunks: Iterable[bytes]) -> None:
         head, chunks = peek(iter(chunks), HEAD_BYTES)
         self.dialect = sniff(head[:HEAD_BYTES], self._options)
-        rest = fresh = b""
+        rest = b""
+        fresh: list[bytes] = []
         for chunk in chunks:
-            fresh = fresh + chunk if fresh else chunk
+            fresh.append(chunk)
             # A long record is looked through again only when twice as much of it is there.
-            if len(fresh) < len(rest):
+            if sum(map(len, fresh)) < len(rest):
                 continue
-            data, fresh = rest + fresh, b""
+            data = b"".join((rest, *fresh))
+            fresh.clear()
             # A CR at the very end waits for its LF.
             end = last_end(data.removesuffix(b"\r"), self.dialect)
             if end:
@@ -70,7 +72,7 @@ class Cutter:
             rest = data[end:]
             if len(rest) > self._options.max_record_bytes:
                 raise self._too_long(self.lines + 1)
-        if last := rest + fresh:
+        if last := b"".join((rest, *fresh)):
             self._take(last)
             self.unclosed = records(last, self.dialect).open
             self.lines += not last.endswith((b"\r", b"\n"))

@@ -1,4 +1,4 @@
-"""The records of a small piece of CSV, character by character: for heads and headers.
+"""The records of a small piece of CSV, sign by sign: for heads and headers.
 
 It reads as Arrow's CSV reader does, which reads the rest. A quote means something at the beginning of a field only;
 inside of quotes two of them are one; what follows the closing quote belongs to the field as it is. CR, LF and CRLF end
@@ -6,6 +6,9 @@ a record, blank lines are none.
 """
 
 from __future__ import annotations
+
+import re
+from functools import lru_cache
 
 from frazil.pipeline.csv.dialect import Dialect
 
@@ -41,9 +44,13 @@ def _field(text: str, at: int, dialect: Dialect) -> tuple[str, int]:
     found: list[str] = []
     quoted = text[at : at + 1] == dialect.quote and dialect.quote is not None
     at += quoted
+    plain = _plain(dialect)
     while at < len(text):
         sign = text[at]
-        if sign == dialect.escape:
+        if run := plain.match(text, at):
+            found.append(run.group())
+            at = run.end()
+        elif sign == dialect.escape:
             found.append(text[at + 1 : at + 2])
             at += 2
         elif quoted and sign == dialect.quote:
@@ -58,3 +65,10 @@ def _field(text: str, at: int, dialect: Dialect) -> tuple[str, int]:
             found.append(sign)
             at += 1
     return "".join(found), min(at, len(text))
+
+
+@lru_cache(maxsize=64)
+def _plain(dialect: Dialect) -> re.Pattern[str]:
+    """A run of characters that mean nothing."""
+    signs = "".join(filter(None, ("\r\n", dialect.delimiter, dialect.quote, dialect.escape)))
+    return re.compile(f"[^{re.escape(signs)}]+")

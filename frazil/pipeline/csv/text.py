@@ -54,7 +54,7 @@ def read_text(
         readable = data[: int(found.starts[-1])]
 
     def note(row: pa.csv.InvalidRow) -> str:
-        misfits[row.number - 1] = f"{row.actual_columns:,} fields instead of {width:,}"
+        misfits[row.number - 1] = f"{row.actual_columns:,} field{'s' * (row.actual_columns != 1)} instead of {width:,}"
         return "skip"
 
     if len(found) == int(found.open):

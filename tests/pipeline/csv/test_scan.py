@@ -212,9 +212,9 @@ def test_what_is_no_file_is_told_so(tmp_path: Path) -> None:
 
 
 def test_options_that_cannot_be_are_refused() -> None:
-    for options in ({"delimiter": "ab"}, {"delimiter": "é"}, {"quote": "\n"}, {"delimiter": ",", "quote": ","}):
+    for delimiter, quote in (("ab", None), ("é", None), (None, "\n"), (",", ",")):
         with pytest.raises(InvalidInput) as refused:
-            CsvOptions(**options)
+            CsvOptions(delimiter, quote)
         assert refused.value.code == "bad_csv_option"
 
 
