@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from frazil.errors import InvalidInput
 from frazil.events.json_text import Wrong, decoder
 from frazil.events.types import NAME, ColumnType, parse_type
@@ -95,6 +97,14 @@ def fitted(kind: ColumnType, value: Any) -> Any:
     except Wrong as wrong:
         raise NotAValue(wrong.reason) from wrong
     return value
+
+
+def stored(kind: ColumnType, value: Any) -> Any:
+    """A value that fits, as an answer of the table gives it back."""
+    if value is None:
+        return None
+    text = json.dumps(value.isoformat() if isinstance(value, datetime) else value)
+    return pa.scalar(converter(kind)(decoder.decode(text)), kind.arrow).as_py()
 
 
 def moment(value: Any) -> datetime:

@@ -15,7 +15,7 @@ import yaml
 
 MAX_BLOCK_CHARACTERS = 64 << 10
 MAX_VALUES = 10_000
-"""Counted as they are written out: an alias costs all that it stands for, so that a few lines cannot become millions."""
+"""Counted as they are written out: an alias costs all that it stands for, so that few lines cannot become millions."""
 MAX_DEPTH = 24
 
 _BLOCK = re.compile(r"---[ \t]*(?:\r\n|\n|\r)(?P<yaml>(?:.*?(?:\r\n|\n|\r))??)---[ \t]*(?:\r\n|\n|\r|\Z)", re.DOTALL)

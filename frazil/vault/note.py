@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Note:
-    """`front_matter_text` and `body`, after the mark of the byte order where there is one, are the file's exact text."""
+    """`front_matter_text` and `body`, after the byte order mark where there is one, are the exact text of the file."""
 
     path: str
     title: str

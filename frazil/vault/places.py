@@ -48,7 +48,9 @@ def collisions(paths: Iterable[str]) -> dict[str, str]:
     same: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         same[folded(path)].append(path)
-    refused = {path: "another path differs from it in case only" for group in same.values() if group[1:] for path in group}
+    refused = {
+        path: "another path differs from it in case only" for group in same.values() if group[1:] for path in group
+    }
     for path in list(same):
         parts = path.split("/")
         for count in range(1, len(parts)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from frazil.client import Client, merged
 from frazil.errors import Conflict, FrazilError, NotFound
+from frazil.events.table import table_name
 from frazil.events.types import ColumnType
 from frazil.vault.columns import LINK_COLUMNS, LINKS_KEY, NOTE_COLUMNS, NOTES_KEY, further_columns
 from frazil.vault.sync import Which
@@ -27,7 +28,7 @@ class ClientTables:
 
     def __init__(self, client: Client, *, notes: str = "notes", links: str = "note_links") -> None:
         self._client = client
-        self._names: Mapping[Which, str] = {"notes": notes, "links": links}
+        self._names: Mapping[Which, str] = {"notes": table_name(notes), "links": table_name(links)}
         self._missing: set[Which] = set()
 
     @staticmethod
@@ -82,13 +83,14 @@ class ClientTables:
     def versions(self, which: Which, vault: str) -> Mapping[Key, str]:
         if which in self._missing:
             return {}
-        return dict(self._paged(which, f"SELECT {self._key(which)}, _id FROM {self._names[which]} WHERE vault = ?", vault))
+        text = f"SELECT {self._key(which)}, _id FROM {_quoted(self._names[which])} WHERE vault = ?"  # noqa: S608
+        return dict(self._paged(which, text, vault))
 
     def graves(self, which: Which, vault: str) -> Mapping[Key, str]:
         if which in self._missing:
             return {}
         key = self._key(which)
-        deleted = f"FROM {self._names[which]}__history WHERE _op = 'delete' AND vault = ? GROUP BY {key}"
+        deleted = f"FROM {_quoted(self._names[which] + '__history')} WHERE _op = 'delete' AND vault = ? GROUP BY {key}"
         return dict(self._paged(which, f"SELECT {key}, max_by(_id, _seq) AS _id {deleted}", vault))
 
     def publish(self, which: Which, events: Sequence[Mapping[str, Any]]) -> str:
@@ -96,8 +98,8 @@ class ClientTables:
 
     def vaults(self) -> list[str]:
         """The names of all vaults that have notes."""
-        rows = self._client.sql(f"SELECT DISTINCT vault FROM {self._names['notes']} ORDER BY vault").rows()
-        return [row["vault"] for row in rows]
+        text = f"SELECT DISTINCT vault FROM {_quoted(self._names['notes'])} ORDER BY vault"  # noqa: S608
+        return [row["vault"] for row in self._client.sql(text)]
 
     def further(self) -> dict[str, ColumnType]:
         """The columns of the table of notes that front matter fills."""
@@ -107,11 +109,11 @@ class ClientTables:
 
     def rows(self, vault: str) -> Iterator[dict[str, Any]]:
         """The notes of a vault in the order of their paths, all columns of them."""
-        table = self._names["notes"]
+        table = _quoted(self._names["notes"])
         sizes = "strlen(coalesce(body, '')) + strlen(coalesce(front_matter_text, '')) + 1000"
-        text = f"SELECT path, {sizes} AS size FROM {table} WHERE vault = ?"
+        text = f"SELECT path, {sizes} AS size FROM {table} WHERE vault = ?"  # noqa: S608
         for first, last in _spans(self._pages(text, ("path",), vault)):
-            text = f"SELECT * FROM {table} WHERE vault = ? AND path BETWEEN ? AND ? ORDER BY path"
+            text = f"SELECT * FROM {table} WHERE vault = ? AND path BETWEEN ? AND ? ORDER BY path"  # noqa: S608
             answer = self._client.sql(text, [vault, first, last], max_rows=PAGE_ROWS)
             if answer.truncated:
                 raise _cut_short(table)
@@ -131,7 +133,7 @@ class ClientTables:
         after: list[Any] = []
         while True:
             beyond = f"WHERE ({columns}) > ({', '.join('?' * len(order))})" if after else ""
-            page = f"SELECT * FROM ({text}) {beyond} ORDER BY {columns}"
+            page = f"SELECT * FROM ({text}) {beyond} ORDER BY {columns}"  # noqa: S608
             answer = self._client.sql(page, [vault, *after], max_rows=PAGE_ROWS)
             rows = answer.rows()
             yield from rows
@@ -140,6 +142,10 @@ class ClientTables:
             if not rows:
                 raise _cut_short(self._names["notes"])
             after = [rows[-1][column] for column in order]
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f'"{part}"' for part in name.split("."))
 
 
 def _spans(rows: Iterator[dict[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -54,8 +54,8 @@ def changes(
 ) -> list[Change]:
     """The events from `current` (ids by key) to `wanted`, in the order of the keys.
 
-    `graves` has the ids of the deletions of keys that are no more: what is created anew follows its deletion. A key that
-    is not wanted is deleted unless `keep` says otherwise.
+    `graves` has the ids of the deletions of keys that are no more: what is created anew follows its deletion. A key
+    that is not wanted is deleted unless `keep` says otherwise.
     """
     found = []
     buried: Mapping[Key, str] = graves() if any(key not in current for key in wanted) else {}

@@ -1,0 +1,15 @@
+"""`frazil ingest`: whole sources into tables."""
+
+from __future__ import annotations
+
+import typer
+
+from frazil.gateway.cli.ingest_vault import vault
+
+app = typer.Typer(help="Load whole sources: each run publishes what is new or changed.", no_args_is_help=True)
+app.command("vault")(vault)
+
+
+@app.callback()
+def _group() -> None:
+    """Load whole sources: each run publishes what is new or changed."""
