@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -56,7 +56,7 @@ class Note:
             "front_matter_text": self.front_matter_text,
             "tags": list(self.tags),
             "aliases": list(self.aliases),
-            "headings": [asdict(heading) for heading in self.contents.headings],
+            "headings": [vars(heading) for heading in self.contents.headings],
             "created": self.created,
             "updated": self.updated,
             "content_hash": self.content_hash,

@@ -137,9 +137,7 @@ class VaultSync:
             try:
                 raw = read_note(place)
                 known = self._parsed.get(path)
-                note = known[1] if known and known[0] == raw else parse(path, raw, self._further)
-                _check_size(note.row(self._vault))
-                found[path] = raw, note
+                found[path] = known if known and known[0] == raw else (raw, self._parse(path, raw))
             except FileNotFoundError:
                 continue  # deleted since the walk
             except Unread as error:
@@ -148,6 +146,11 @@ class VaultSync:
                 listing.skipped.append(Skipped(path, f"it is not UTF-8 (byte {error.start:,})"))
         self._parsed = found
         return {path: note for path, (_, note) in found.items()}
+
+    def _parse(self, path: str, raw: bytes) -> Note:
+        note = parse(path, raw, self._further)
+        _check_size(note.row(self._vault))
+        return note
 
     def _changes_of_notes(
         self, listing: Listing, notes: Mapping[str, Note], current: Mapping[Key, str]

@@ -9,11 +9,11 @@ whether a row is as the file has it, without reading the row; whoever else write
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
-
-from frazil.client.wire import encode
 
 Key = tuple[Any, ...]
 Row = Mapping[str, Any]
@@ -29,19 +29,17 @@ class Change:
     event: Mapping[str, Any]
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=datetime.isoformat)
+
+
 def row_digest(row: Row) -> str:
     """The same for the same values, whatever the order of the columns."""
-    return hashlib.sha256(encode(dict(sorted(row.items())))).hexdigest()[:40]
+    return hashlib.sha256(_ENCODER.encode(row).encode()).hexdigest()[:40]
 
 
 def is_ours(id: str) -> bool:
     """Whether a row's newest version was written from a file."""
     return id.startswith(_OURS)
-
-
-def says(id: str, row: Row) -> bool:
-    """Whether the version with this id was written from this very row."""
-    return id.startswith(f"{_OURS}{row_digest(row)}:")
 
 
 def changes(
@@ -66,9 +64,12 @@ def changes(
                 named = dict(zip(key_columns, key, strict=True))
                 event = {"id": _id(f"gone-{row_digest(named)}", before), "op": "delete", "source": "vault"}
                 found.append(Change("deleted", key, {**event, "data": named}))
-        elif row is not None and (before is None or not says(before, row)):
+        elif row is not None:
+            digest = row_digest(row)
+            if before is not None and before.startswith(f"{_OURS}{digest}:"):
+                continue  # written from this very row
             follows = before or buried.get(key, "")
-            event = {"id": _id(row_digest(row), follows), "op": "upsert", "source": "vault"}
+            event = {"id": _id(digest, follows), "op": "upsert", "source": "vault"}
             found.append(Change("new" if before is None else "changed", key, {**event, "data": row}))
     return found
 
