@@ -11,9 +11,11 @@ import pytest
 from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.events.types import parse_type
 from frazil.vault.columns import parse_columns
-from frazil.vault.sync import SyncReport, VaultSync
+from frazil.vault.sync import SyncReport, VaultSync, Which
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import write
+
+WHICH: tuple[Which, ...] = ("notes", "links")
 
 
 class Vault:
@@ -80,10 +82,10 @@ def test_a_run_that_was_not_heard_repeats_the_same_ids(vault: Vault) -> None:
     vault.sync()
     vault.write(a="[[b]] [[b]]")
     (vault.root / "b.md").unlink()
-    before = {which: vault.tables.versions(which, "v") for which in ("notes", "links")}  # type: ignore[arg-type]
+    before = {which: vault.tables.versions(which, "v") for which in WHICH}
     vault.sync()
     events = {which: vault.tables.events(which) for which in before}
-    vault.tables.versions = lambda which, name: before[which]  # type: ignore[method-assign]
+    vault.tables.versions = lambda which, vault: before[which]  # type: ignore[method-assign]
     vault.sync()
     assert vault.tables.repeated == 4 and {which: vault.tables.events(which) for which in before} == events
 
@@ -163,7 +165,7 @@ def test_an_empty_folder_deletes_nothing_by_itself(vault: Vault) -> None:
     (vault.root / "a.md").unlink()
     with pytest.raises(Conflict, match="has no notes"):
         vault.sync()
-    assert vault.sync(allow_empty=True).deleted == 1 and vault.titles() == vault.targets() == {}
+    assert vault.sync(allow_empty=True).deleted == 1 and vault.titles() == {} and vault.targets() == {}
     vault.root.rmdir()
     with pytest.raises(NotFound):
         vault.sync()
