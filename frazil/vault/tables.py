@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from frazil.client import Client, merged
+from frazil.client import Answer, Client, merged
 from frazil.errors import Conflict, FrazilError, NotFound
 from frazil.events.table import table_name
 from frazil.events.types import ColumnType
@@ -14,6 +14,7 @@ from frazil.vault.sync import Which
 from frazil.vault.versions import Key
 
 PAGE_ROWS = 100_000
+QUERY_SECONDS = 60.0
 _PAGE_BYTES = 16 << 20
 _KEYS = {"notes": NOTES_KEY, "links": LINKS_KEY}
 _COLUMNS = {"notes": NOTE_COLUMNS, "links": LINK_COLUMNS}
@@ -99,7 +100,7 @@ class ClientTables:
     def vaults(self) -> list[str]:
         """The names of all vaults that have notes."""
         text = f"SELECT DISTINCT vault FROM {_quoted(self._names['notes'])} ORDER BY vault"  # noqa: S608
-        return [row["vault"] for row in self._client.sql(text)]
+        return [row["vault"] for row in self._ask(text, [])]
 
     def further(self) -> dict[str, ColumnType]:
         """The columns of the table of notes that front matter fills."""
@@ -114,10 +115,14 @@ class ClientTables:
         text = f"SELECT path, {sizes} AS size FROM {table} WHERE vault = ?"  # noqa: S608
         for first, last in _spans(self._pages(text, ("path",), vault)):
             text = f"SELECT * FROM {table} WHERE vault = ? AND path BETWEEN ? AND ? ORDER BY path"  # noqa: S608
-            answer = self._client.sql(text, [vault, first, last], max_rows=PAGE_ROWS)
+            answer = self._ask(text, [vault, first, last])
             if answer.truncated:
                 raise _cut_short(table)
             yield from answer.rows()
+
+    def _ask(self, text: str, parameters: list[Any]) -> Answer:
+        """All that had a receipt is in the answer; what a large load left to be committed is waited for."""
+        return self._client.sql(text, parameters, max_rows=PAGE_ROWS, when_behind="wait", timeout_s=QUERY_SECONDS)
 
     def _key(self, which: Which) -> str:
         return ", ".join(_KEYS[which])
@@ -134,7 +139,7 @@ class ClientTables:
         while True:
             beyond = f"WHERE ({columns}) > ({', '.join('?' * len(order))})" if after else ""
             page = f"SELECT * FROM ({text}) {beyond} ORDER BY {columns}"  # noqa: S608
-            answer = self._client.sql(page, [vault, *after], max_rows=PAGE_ROWS)
+            answer = self._ask(page, [vault, *after])
             rows = answer.rows()
             yield from rows
             if not answer.truncated:

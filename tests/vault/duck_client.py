@@ -59,7 +59,7 @@ class DuckClient:
     def visibility(self, token: str, wait_s: float = 0.0) -> dict[str, Any]:
         return {"visible": True}
 
-    def sql(self, text: str, parameters: Sequence[Any] = (), *, max_rows: int = 10_000) -> Answer:
+    def sql(self, text: str, parameters: Sequence[Any] = (), *, max_rows: int = 10_000, **words: Any) -> Answer:
         self.asked.append(text)
         with duckdb.connect() as connection:
             for name in self.declared:

@@ -66,23 +66,26 @@ def vault(
         report = sync.run(dry_run=dry_run, allow_empty=allow_empty)
         if wait and report.token:
             _until_visible(client, report.token, timeout_s)
-        _tell(report, as_json=as_json)
+        told = set[str]()
+        _tell(report, told, as_json=as_json)
+        if report.token and not as_json:
+            print(f"token {report.token}", flush=True)
         if watch and not dry_run:
-            _follow(sync, folder, as_json=as_json)
+            _follow(sync, folder, told, as_json=as_json)
     if report.skipped and not watch:
         raise typer.Exit(1)
 
 
-def _follow(sync: VaultSync, folder: Path, *, as_json: bool) -> None:
+def _follow(sync: VaultSync, folder: Path, told: set[str], *, as_json: bool) -> None:
     from frazil.vault import follow
 
-    def told(error: FrazilError) -> None:
+    def failed(error: FrazilError) -> None:
         tell_error(error, as_json=as_json)
 
     print("watching; Ctrl-C ends it", file=sys.stderr, flush=True)
     try:
-        for report in follow(sync, folder.resolve(), on_error=told):
-            _tell(report, as_json=as_json)
+        for report in follow(sync, folder.resolve(), on_error=failed):
+            _tell(report, told, as_json=as_json)
     except KeyboardInterrupt:
         return
 
@@ -98,17 +101,20 @@ def _until_visible(client: Client, token: str, timeout_s: float) -> None:
             )
 
 
-def _tell(report: SyncReport, *, as_json: bool) -> None:
-    """One line for what was done, and one on standard error for each file that needs a look."""
+def _tell(report: SyncReport, told: set[str], *, as_json: bool) -> None:
+    """One line for what was done, and one on standard error for each file that needs a look and was not told yet."""
     if as_json:
         print_json({**asdict(report), "seconds": round(report.seconds, 3)})
         return
     for what, path in report.planned:
         print(f"{what:8} {path}")
-    for skipped in report.skipped:
-        print(f"skipped  {skipped.path}: {skipped.reason}", file=sys.stderr)
-    for warned in report.warnings:
-        print(f"warning  {warned.path}: {warned.warning}", file=sys.stderr)
+    looks = [f"skipped  {skipped.path}: {skipped.reason}" for skipped in report.skipped]
+    looks += [f"warning  {warned.path}: {warned.warning}" for warned in report.warnings]
+    for look in looks:
+        if look not in told:
+            print(look, file=sys.stderr)
+    told.clear()
+    told.update(looks)
     foreign = f", {report.foreign:,} of other producers" if report.foreign else ""
     skips = f", {len(report.skipped):,} skipped" if report.skipped else ""
     print(
@@ -118,5 +124,3 @@ def _tell(report: SyncReport, *, as_json: bool) -> None:
         f"{report.seconds:.2f} s",
         flush=True,
     )
-    if report.token:
-        print(f"token {report.token}", flush=True)
