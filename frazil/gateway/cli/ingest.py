@@ -5,9 +5,11 @@ from __future__ import annotations
 import typer
 
 from frazil.gateway.cli.ingest_csv import csv
+from frazil.gateway.cli.ingest_vault import vault
 
 app = typer.Typer(help="Load whole sources: each run publishes what is new or changed.", no_args_is_help=True)
 app.command("csv")(csv)
+app.command("vault")(vault)
 
 
 @app.callback()
