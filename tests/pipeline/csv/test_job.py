@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +236,8 @@ def test_many_ranges_make_few_files(place: Place, monkeypatch: pytest.MonkeyPatc
     import frazil.pipeline.csv.dialect as dialect
 
     lines = "".join(f'{n},"text {n}\nsecond line"\n' for n in range(5000))
-    options = {"range_bytes": 4096}
-    monkeypatch.setattr("frazil.pipeline.csv.ask.CsvOptions", lambda **given: dialect.CsvOptions(**given, **options))
+    small = partial(dialect.CsvOptions, range_bytes=4096)
+    monkeypatch.setattr("frazil.pipeline.csv.ask.CsvOptions", small)
     told = place.load(place.file("a.csv", "n,t\n" + lines))
     assert told["rows_out"] == 5000 and place.table().files < 8
     assert sorted(row["n"] for row in place.rows("n")) == list(range(5000))

@@ -1,0 +1,73 @@
+"""One task of a load from a Postgres: a range of a table becomes data files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from frazil.errors import FrazilError
+from frazil.lake import FilePlan, FileWriter, WrittenFile
+from frazil.pipeline.postgres.dsn import Dsn
+from frazil.pipeline.postgres.link import Patience
+from frazil.pipeline.postgres.ranges import Range
+from frazil.pipeline.postgres.read import TablePlan, read_range
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`constants` are columns that every row of the load has the same value in; `names` those of the target, by the
+    plan's."""
+
+    table: str
+    dsn: Dsn
+    snapshot_id: str
+    plan: TablePlan
+    within: Range
+    names: Mapping[str, str]
+    constants: Mapping[str, pa.Scalar]
+    files: FilePlan
+    patience: Patience
+    batch_bytes: int
+    max_rows: int
+
+
+@dataclass(frozen=True)
+class PieceDone:
+    table: str
+    rows: int = 0
+    files: tuple[WrittenFile, ...] = ()
+    error: FrazilError | None = None
+    """Why the range could not be read; the other tables go on."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def load_piece(piece: Piece) -> PieceDone:
+    """Read the range and write what it holds. A failure is a result, so that other tables are not ended by it."""
+    try:
+        with FileWriter(piece.files) as writer:
+            rows = 0
+            for batch in read_range(
+                piece.dsn,
+                piece.snapshot_id,
+                piece.plan,
+                piece.within,
+                patience=piece.patience,
+                batch_bytes=piece.batch_bytes,
+                max_rows=piece.max_rows,
+            ):
+                rows += batch.num_rows
+                writer.write(targeted(piece, pa.Table.from_batches([batch])))
+        return PieceDone(piece.table, rows, tuple(writer.written))
+    except FrazilError as error:
+        return PieceDone(piece.table, error=error)
+
+
+def targeted(piece: Piece, rows: pa.Table) -> pa.Table:
+    """The rows in the target's columns."""
+    named = rows.rename_columns([piece.names[name] for name in rows.column_names])
+    for name, value in piece.constants.items():
+        named = named.append_column(name, pa.repeat(value, rows.num_rows))
+    return named
