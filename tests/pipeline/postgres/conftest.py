@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,8 +13,10 @@ import pytest
 
 from frazil.pipeline.postgres import (
     Dsn,
+    Exported,
     Leniency,
     SourceTable,
+    TablePlan,
     exported,
     parse_dsn,
     plan_table,
@@ -31,8 +33,7 @@ EXTENSIONS = ("citext", "hstore", "ltree", "postgres_fdw")
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     with running_postgres(options={"fsync": "off", "autovacuum": "off"}) as running:
-        psql(running, *(f"CREATE EXTENSION {name} SCHEMA pg_catalog" for name in EXTENSIONS if name == "postgres_fdw"))
-        psql(running, *(f"CREATE EXTENSION {name}" for name in EXTENSIONS if name != "postgres_fdw"))
+        psql(running, *(f"CREATE EXTENSION {name}" for name in EXTENSIONS))
         yield running
 
 
@@ -74,17 +75,28 @@ class Source:
             return snapshot.tables[0]
 
     def read(self, name: str, leniency: Leniency | None = None, *, range_bytes: int = 64 << 20) -> pa.Table:
-        with exported(self.dsn, select(self.dsn, self.schema, [name])) as snapshot:
+        return self.read_all([name], leniency, range_bytes=range_bytes)[name]
+
+    def read_all(
+        self, names: Sequence[str], leniency: Leniency | None = None, *, range_bytes: int = 64 << 20
+    ) -> dict[str, pa.Table]:
+        with exported(self.dsn, select(self.dsn, self.schema, names)) as snapshot:
             assert snapshot.refused == ()
-            table = snapshot.tables[0]
-            plan = plan_table(table, str.lower, leniency)
-            batches = [
-                batch
-                for within in ranges_of(table, range_bytes)
-                for batch in read_range(self.dsn, snapshot.snapshot_id, plan, within)
-            ]
+            read = {
+                table.relation.name: read_table(snapshot, table, plan_table(table, str.lower, leniency), range_bytes)
+                for table in snapshot.tables
+            }
             snapshot.check()
-        return pa.Table.from_batches(batches, plan.schema)
+        return read
+
+
+def read_table(snapshot: Exported, table: SourceTable, plan: TablePlan, range_bytes: int = 64 << 20) -> pa.Table:
+    batches = [
+        batch
+        for within in ranges_of(table, range_bytes)
+        for batch in read_range(snapshot.dsn, snapshot.snapshot_id, plan, within)
+    ]
+    return pa.Table.from_batches(batches, plan.schema)
 
 
 def dsn_of(server: PostgresServer, **more: str) -> Dsn:
