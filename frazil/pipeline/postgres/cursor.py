@@ -105,18 +105,21 @@ def plan_cursor(
     except DRIVER_ERRORS as error:
         raise translated(error, snapshot.dsn, f"looking for the cursor of {table.relation}") from None
     # An infinite value would end the reading for ever, so it is no value to go on from.
-    after = f"{name} IS NOT NULL" if last.value is None else f"{name} > {_lower_bound(last, overlap)}"
+    bound = _lower_bound(last, overlap)
+    after = f"{name} IS NOT NULL" if bound is None else f"{name} > {bound}"
     where = f"{after} OR {name} IS NULL" if nulls == "include" else after
     return CursorRead(where, replace(last, value=_greater(last, greatest)), int(null_rows))
 
 
-def _lower_bound(last: CursorState, overlap: float) -> str:
-    assert last.value is not None
+def _lower_bound(last: CursorState, overlap: float) -> str | None:
+    """What a value must be above, as SQL of a type that an index serves; None for any value."""
     if overlap < 0:
         raise InvalidInput("an overlap cannot be negative", code="bad_overlap", hint="write 0 or more")
+    if last.value is None:
+        return None
     if last.type.startswith("int"):
-        # Wider than the column, so that the least value less an overlap is still a number.
-        return f"{literal(last.value)}::numeric - {int(overlap)}"
+        least = int(last.value) - int(overlap)
+        return f"'{least}'::int8" if least >= -(1 << 63) else None
     if last.type == "date":
         return f"{literal(last.value)}::date - {int(overlap)}"
     return f"{literal(last.value)}::{last.type} - interval '{overlap:f} seconds'"

@@ -74,7 +74,13 @@ def begin(cursor: Cursor, *, snapshot_id: str | None = None) -> None:
 
 def settle(cursor: Cursor, patience: Patience) -> None:
     """Set what the text of a value depends on, for this transaction. It is a query: the snapshot is taken by it."""
-    wanted = {**_SESSION, "statement_timeout": f"{patience.statement_seconds}s"}
+    wanted = {
+        **_SESSION,
+        "statement_timeout": f"{patience.statement_seconds}s",
+        # Whoever waits to alter a table waits for the exporting session, and readers queue up behind him: without this
+        # limit the load and he would wait for each other.
+        "lock_timeout": f"{patience.lock_seconds}s",
+    }
     calls = [f"set_config({literal(key)}, {literal(value)}, true)" for key, value in wanted.items()]
     rows(cursor, f"SELECT {', '.join(calls)}")
 
@@ -102,7 +108,14 @@ def literal(value: str) -> str:
 DRIVER_ERRORS = (DriverError, OSError, pa.ArrowException)
 # A stream that breaks half-way has no SQLSTATE, only the server's words. These say that something is wrong with what
 # was asked; whatever else ends a stream (shutdown, timeout, a lost network, a replica that moved on) may pass.
-_NOT_PASSING = ("division by zero", "invalid input syntax", "out of range", "invalid page", "could not read block")
+_NOT_PASSING = (
+    "division by zero",
+    "invalid input syntax",
+    "invalid byte sequence",
+    "out of range",
+    "invalid page",
+    "could not read block",
+)
 
 
 def translated(error: BaseException, dsn: Dsn, doing: str) -> FrazilError:
@@ -123,7 +136,9 @@ def translated(error: BaseException, dsn: Dsn, doing: str) -> FrazilError:
     if state in ("42703", "42804", "42846"):
         return Conflict(message, code="postgres_table_changed", hint="the table was altered; plan the load again")
     if state == "55P03":
-        return PostgresFailed(message, code="postgres_locked", hint="the table is being altered; try again later")
+        return PostgresFailed(
+            message, code="postgres_locked", hint="somebody alters the table or waits to; try again later"
+        )
     if "statement timeout" in text:
         return PostgresFailed(
             message, code="postgres_timeout", hint="raise statement_timeout_seconds or lower range_bytes of the source"

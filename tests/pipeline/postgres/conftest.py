@@ -37,7 +37,7 @@ def server() -> Iterator[PostgresServer]:
         yield running
 
 
-def psql(server: PostgresServer, *statements: str) -> str:
+def psql(server: PostgresServer, *statements: str, database: str = "postgres") -> str:
     """Run statements with Postgres' own client, each in a transaction of its own."""
     done = subprocess.run(
         ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-", "-h", "127.0.0.1", "-p", str(server.port)],
@@ -46,7 +46,7 @@ def psql(server: PostgresServer, *statements: str) -> str:
             "PATH": os.environ["PATH"],
             "PGUSER": "frazil",
             "PGPASSWORD": "not-a-secret",
-            "PGDATABASE": "postgres",
+            "PGDATABASE": database,
             "PGTZ": "Asia/Kolkata",
         },
         capture_output=True,
@@ -100,8 +100,8 @@ def read_table(snapshot: Exported, table: SourceTable, plan: TablePlan, range_by
 
 
 def dsn_of(server: PostgresServer, **more: str) -> Dsn:
-    words = {"user": "frazil", "password": "not-a-secret", **more}
-    text = f"host=127.0.0.1 port={server.port} dbname=postgres " + " ".join(f"{k}='{v}'" for k, v in words.items())
+    words = {"user": "frazil", "password": "not-a-secret", "dbname": "postgres", **more}
+    text = f"host=127.0.0.1 port={server.port} " + " ".join(f"{k}='{v}'" for k, v in words.items())
     return parse_dsn(text, "a test")
 
 

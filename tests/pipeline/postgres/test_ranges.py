@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import subprocess
@@ -30,7 +31,7 @@ def test_ranges_follow_each_other_from_the_first_page_to_beyond_the_last(blocks:
     relation = Relation("s", "t", "r")
     found = ranges_of(SourceTable(relation, (), (), (Part(relation, blocks, size),), None), target)
     assert (found[0].first_block or 0) == 0 and found[-1].end_block is None
-    for one, following in zip(found, found[1:], strict=False):
+    for one, following in itertools.pairwise(found):
         assert one.end_block == following.first_block and (one.first_block or 0) < (one.end_block or 0)
     assert len(found) <= max(1, round(size / target))
 

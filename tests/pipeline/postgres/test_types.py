@@ -24,7 +24,8 @@ from frazil.pipeline.postgres import (
     read_range,
     select,
 )
-from tests.pipeline.postgres.conftest import Source
+from tests.contract.servers import PostgresServer
+from tests.pipeline.postgres.conftest import Source, dsn_of, psql
 
 PAGE = Path(__file__).parents[3] / "docs" / "postgres-types.md"
 ALL_UNICODE = "".join(chr(n) for n in range(1, 0x110000) if not 0xD800 <= n <= 0xDFFF)
@@ -364,3 +365,13 @@ def test_generated_dropped_and_no_columns(source: Source) -> None:
         bare = snapshot.tables[0]
         batches = read_range(source.dsn, snapshot.snapshot_id, plan_table(bare, str), ranges_of(bare)[0], max_rows=2)
         assert bare.columns == () and [batch.num_rows for batch in batches] == [2, 1]
+
+
+def test_text_of_a_database_without_an_encoding(server: PostgresServer) -> None:
+    psql(server, "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
+    psql(server, "CREATE TABLE t (n int, s text)", "INSERT INTO t VALUES (1, 'ok ü')", database="ascii")
+    source = Source(server, "public", dsn_of(server, dbname="ascii"))
+    assert source.read("t").to_pylist() == [{"n": 1, "s": "ok ü"}]
+    psql(server, "INSERT INTO t VALUES (2, E'\\xff')", database="ascii")
+    with pytest.raises(InvalidInput, match=r'public\.t.* invalid byte sequence for encoding "UTF8": 0xff'):
+        source.read("t")
