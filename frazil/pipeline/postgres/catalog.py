@@ -17,7 +17,7 @@ from typing import Any
 
 from adbc_driver_manager.dbapi import Cursor
 
-from frazil.errors import Denied, FrazilError, NotFound
+from frazil.errors import Denied, FrazilError, Misconfigured, NotFound
 from frazil.pipeline.postgres.dsn import Dsn
 from frazil.pipeline.postgres.link import (
     DRIVER_ERRORS,
@@ -32,8 +32,11 @@ from frazil.pipeline.postgres.link import (
     settle,
     translated,
 )
+from frazil.pipeline.postgres.queries import COLUMNS, PARTS, RELATIONS, TABLES, TYPES
 from frazil.pipeline.postgres.types import PgType
 
+OLDEST = 120_000
+_WITH_RANGES = 140_000
 KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
 
@@ -112,7 +115,8 @@ def select(
             with cursor_of(connection) as cursor:
                 begin(cursor)
                 settle(cursor, patience)
-                found = rows(cursor, _RELATIONS.format(schema=literal(schema)))
+                refuse_old(_version(cursor))
+                found = rows(cursor, RELATIONS.format(schema=literal(schema)))
         except DRIVER_ERRORS as error:
             raise translated(error, dsn, "looking for tables") from None
     return choose(schema, found, tables, exclude)
@@ -149,13 +153,13 @@ def describe(cursor: Cursor, relations: Sequence[Relation]) -> tuple[tuple[Sourc
     """The tables as they are in the transaction of the cursor, which holds locks on them."""
     if not relations:
         return (), ()
-    version = int(rows(cursor, "SELECT current_setting('server_version_num') AS v")[0]["v"])
+    version = _version(cursor)
     wanted = ", ".join(f"({literal(one.schema)}, {literal(one.name)})" for one in relations)
-    tables = {row["oid"]: row for row in rows(cursor, _TABLES.format(wanted=wanted))}
+    tables = {row["oid"]: row for row in rows(cursor, TABLES.format(wanted=wanted))}
     oids = ", ".join(str(oid) for oid in tables) or "0"
-    columns = rows(cursor, _COLUMNS.format(oids=oids))
-    types = {row["oid"]: row for row in rows(cursor, _TYPES.format(oids=oids))}
-    parts = rows(cursor, _PARTS.format(oids=oids))
+    columns = rows(cursor, COLUMNS.format(oids=oids))
+    types = {row["oid"]: row for row in rows(cursor, TYPES.format(oids=oids))}
+    parts = rows(cursor, PARTS.format(oids=oids))
     by_relation = {(row["schema"], row["name"]): oid for oid, row in tables.items()}
     described: list[SourceTable] = []
     refused: list[Refused] = []
@@ -178,6 +182,20 @@ def describe(cursor: Cursor, relations: Sequence[Relation]) -> tuple[tuple[Sourc
             )
         )
     return tuple(described), tuple(refused)
+
+
+def refuse_old(version: int) -> None:
+    """Partition trees and generated columns are asked for in the words of Postgres 12."""
+    if version < OLDEST:
+        raise Misconfigured(
+            f"the server is Postgres {version // 10_000}, and frazil reads from {OLDEST // 10_000} on",
+            code="postgres_too_old",
+            hint="read from a newer server, for example a replica that was upgraded",
+        )
+
+
+def _version(cursor: Cursor) -> int:
+    return int(rows(cursor, "SELECT current_setting('server_version_num') AS v")[0]["v"])
 
 
 def _column(row: Mapping[str, Any], types: Mapping[int, Mapping[str, Any]]) -> Column:
@@ -209,7 +227,7 @@ def _parts(relation: Relation, own: Sequence[Mapping[str, Any]], version: int) -
         Part(
             Relation(row["schema"], row["name"], row["kind"]),
             # Scans of a range of places came with Postgres 14; before, each range would read the whole table.
-            row["blocks"] if row["kind"] in ("r", "m") and row["is_heap"] and version >= 140_000 else None,
+            row["blocks"] if row["kind"] in ("r", "m") and row["is_heap"] and version >= _WITH_RANGES else None,
             row["bytes"] or 0,
         )
         for row in own
@@ -236,70 +254,3 @@ def _rewritten(relation: Relation) -> FrazilError:
     return PostgresFailed(
         f"{relation} was rewritten while the snapshot was taken", code="postgres_table_changed", hint="try again"
     )
-
-
-_RELATIONS = """
-SELECT c.relname::text AS name, c.relkind::text AS kind, c.relispartition AS is_partition,
-       has_schema_privilege(n.oid, 'USAGE') AND
-       (has_table_privilege(c.oid, 'SELECT')) AS readable
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = {schema} AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
-"""
-
-_TABLES = """
-SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name,
-       CASE WHEN c.relkind = 'p' THEN
-         (SELECT CASE WHEN min(l.reltuples) < 0 THEN -1 ELSE sum(l.reltuples) END
-          FROM pg_catalog.pg_partition_tree(c.oid) t JOIN pg_catalog.pg_class l ON l.oid = t.relid WHERE t.isleaf)
-       ELSE c.reltuples END::float8 AS estimate,
-       (SELECT array_agg(a.attname::text ORDER BY k.at)
-        FROM pg_catalog.pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, at), pg_catalog.pg_attribute a
-        WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.attnum
-          AND k.at <= i.indnkeyatts) AS primary_key
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE (n.nspname, c.relname) IN ({wanted})
-"""
-
-_COLUMNS = """
-SELECT a.attrelid::int8 AS relation, a.attname::text AS name,
-       pg_catalog.format_type(a.atttypid, a.atttypmod) AS declared, a.atttypid::int8 AS type,
-       a.atttypmod AS modifier, a.attndims::int4 AS dimensions, a.attnotnull AS not_null,
-       a.attgenerated <> '' AS generated
-FROM pg_catalog.pg_attribute a
-WHERE a.attrelid IN ({oids}) AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attrelid, a.attnum
-"""
-
-_TYPES = """
-WITH RECURSIVE used(oid) AS (
-  SELECT DISTINCT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid IN ({oids}) AND NOT a.attisdropped
-  UNION
-  SELECT x.oid FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid
-  CROSS JOIN LATERAL (VALUES (t.typbasetype), (t.typelem)) x(oid) WHERE x.oid <> 0
-)
-SELECT t.oid::int8 AS oid, t.typname::text AS name, n.nspname::text AS schema, t.typtype::text AS kind,
-       t.typbasetype::int8 AS base, t.typelem::int8 AS element, t.typtypmod AS modifier, t.typndims AS dimensions,
-       t.typcategory = 'A' AND t.typlen = -1 AND t.typelem <> 0 AND t.typname NOT IN ('int2vector', 'oidvector')
-         AS is_array,
-       EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass
-               AND d.objid = t.oid AND d.deptype = 'e') AS of_extension
-FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-"""
-
-# The file of a relation, asked for by function, is today's; that of the row is the snapshot's.
-_PARTS = """
-WITH part(root, oid) AS (
-  SELECT c.oid, coalesce(t.relid::oid, c.oid)
-  FROM pg_catalog.pg_class c LEFT JOIN LATERAL pg_catalog.pg_partition_tree(c.oid) t ON c.relkind = 'p'
-  WHERE c.oid IN ({oids}) AND (c.relkind <> 'p' OR t.isleaf)
-)
-SELECT p.root::int8 AS root, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
-       has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AS readable,
-       coalesce(m.amname = 'heap', false) AS is_heap,
-       c.relkind IN ('r', 'm') AND c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid) AS rewritten,
-       (pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int8) AS blocks,
-       CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_table_size(c.oid) END AS bytes
-FROM part p JOIN pg_catalog.pg_class c ON c.oid = p.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_am m ON m.oid = c.relam
-ORDER BY p.root, n.nspname, c.relname
-"""

@@ -82,7 +82,9 @@ def settle(cursor: Cursor, patience: Patience) -> None:
         "lock_timeout": f"{patience.lock_seconds}s",
     }
     calls = [f"set_config({literal(key)}, {literal(value)}, true)" for key, value in wanted.items()]
-    rows(cursor, f"SELECT {', '.join(calls)}")
+    # Postgres 17 can end a transaction for its age; older servers do not know the word.
+    unbounded = "(SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout') AS t"
+    rows(cursor, f"SELECT {', '.join(calls)}, {unbounded}")
 
 
 def rows(cursor: Cursor, sql: str) -> list[dict[str, Any]]:

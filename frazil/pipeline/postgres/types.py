@@ -112,7 +112,8 @@ def _reading_of_array(pg: PgType, element: PgType) -> Reading:
 
 def _scalar(pg: PgType) -> tuple[tuple[str, ...], ColumnType]:
     if pg.name == "numeric" and pg.kind == "b":
-        # The driver can do it, in ten times the time that Postgres takes to print it [m].
+        # The driver's own reader of numeric takes 0.75 µs a value. Printed by Postgres (0.2 µs) and read as text
+        # (0.25 µs) it is cheaper [m].
         return ("text",), _decimal(pg.modifier) or STRING
     casts, kind = _RULES.get(pg.name, _AS_TEXT) if pg.kind == "b" else _AS_TEXT
     return casts, ColumnType(kind)

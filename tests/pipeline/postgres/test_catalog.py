@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.errors import InvalidInput
+from frazil.errors import InvalidInput, Misconfigured
 from frazil.pipeline.postgres import exported, plan_table, ranges_of, select
+from frazil.pipeline.postgres.catalog import refuse_old
 from tests.pipeline.postgres.conftest import Source, dsn_of, psql, read_table
 
 ZOO = (
@@ -118,6 +119,13 @@ def test_columns_keys_and_sizes(source: Source) -> None:
     ]
     assert table.primary_key == ("b", "id")
     assert table.rows_estimate == 1000 and table.bytes >= 1000 * 30
+
+
+def test_a_server_that_is_too_old_is_refused() -> None:
+    refuse_old(120_000)
+    with pytest.raises(Misconfigured, match="is Postgres 11") as caught:
+        refuse_old(110_022)
+    assert caught.value.code == "postgres_too_old"
 
 
 def test_two_columns_with_one_clean_name_are_refused(source: Source) -> None:
