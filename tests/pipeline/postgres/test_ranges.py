@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.pipeline.postgres import (
+    Leniency,
     Part,
     Range,
     Relation,
     SourceTable,
+    TablePlan,
     exported,
     plan_table,
     ranges_of,
@@ -41,6 +43,13 @@ def test_a_range_says_its_pages() -> None:
     assert Range(relation, 0, 5).condition == "ctid < '(5,0)'::tid"
     assert Range(relation, 5, None).condition == "ctid >= '(5,0)'::tid"
     assert str(Range(relation, 5, 9)) == "s.t pages 5–9"
+
+
+def test_a_further_condition_holds_beside_that_of_the_range() -> None:
+    relation = Relation("s", "t", "r")
+    plan = TablePlan(relation, (), Leniency(), where="a > 1 OR a IS NULL")
+    statement = plan.statement(Range(relation, 0, 5))
+    assert statement.endswith("""FROM ONLY "s"."t" WHERE (ctid < '(5,0)'::tid) AND (a > 1 OR a IS NULL)""")
 
 
 def test_every_row_once_while_others_update_delete_and_vacuum(source: Source) -> None:

@@ -22,6 +22,8 @@ from frazil.pipeline.postgres import (
     read_range,
     select,
 )
+from frazil.pipeline.postgres.catalog import describe
+from frazil.pipeline.postgres.link import begin, cursor_of, linked, settle
 from tests.pipeline.postgres.conftest import Source, read_table
 
 
@@ -188,6 +190,18 @@ def test_a_table_dropped_after_it_was_chosen_is_refused(source: Source) -> None:
     with exported(source.dsn, chosen) as snapshot:
         assert [(one.name, one.error.code) for one in snapshot.refused] == [("a", "postgres_table_gone")]
         assert [one.relation.name for one in snapshot.tables] == ["b"]
+
+
+def test_a_view_refreshed_after_the_snapshot_is_refused_instead_of_read_as_empty(source: Source) -> None:
+    source.run("CREATE MATERIALIZED VIEW kept AS SELECT 1 AS n")
+    relations = select(source.dsn, source.schema, ["kept"]).relations
+    with linked(source.dsn, Patience()) as connection, cursor_of(connection) as cursor:
+        begin(cursor)
+        settle(cursor, Patience())
+        source.run("REFRESH MATERIALIZED VIEW kept")
+        tables, refused = describe(cursor, relations)
+    assert tables == () and [one.error.code for one in refused] == ["postgres_table_changed"]
+    assert refused[0].error.transient
 
 
 def test_everything_that_goes_to_a_task_can_be_pickled(source: Source) -> None:
