@@ -1,0 +1,51 @@
+"""Parts of a table that are read side by side: together every row, none of them twice.
+
+A range is a run of pages of the heap. The rows that a snapshot sees do not change their place while it is held (see
+`snapshot.py`), and the last range is open at its end. Ranges by LIMIT and OFFSET would be neither complete nor cheap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.pipeline.postgres.catalog import Part, Relation, SourceTable
+
+TARGET_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows of a relation, between two pages where they are given."""
+
+    relation: Relation
+    first_block: int | None = None
+    end_block: int | None = None
+    """Not included; None means to the end."""
+
+    @property
+    def condition(self) -> str:
+        """What to write behind WHERE; empty for every row."""
+        bounds = []
+        if self.first_block:
+            bounds.append(f"ctid >= '({self.first_block},0)'::tid")
+        if self.end_block is not None:
+            bounds.append(f"ctid < '({self.end_block},0)'::tid")
+        return " AND ".join(bounds)
+
+    def __str__(self) -> str:
+        if not self.condition:
+            return str(self.relation)
+        return f"{self.relation} pages {self.first_block or 0}–{'' if self.end_block is None else self.end_block}"
+
+
+def ranges_of(table: SourceTable, target_bytes: int = TARGET_BYTES) -> tuple[Range, ...]:
+    """The ranges of a table, of about `target_bytes` each, what is stored beside the pages (TOAST) included."""
+    return tuple(found for part in table.parts for found in _ranges_of(part, target_bytes))
+
+
+def _ranges_of(part: Part, target_bytes: int) -> list[Range]:
+    if not part.blocks:
+        return [Range(part.relation)]
+    count = min(part.blocks, max(1, round(part.bytes / target_bytes)))
+    borders = [part.blocks * index // count for index in range(count)]
+    return [Range(part.relation, first, end) for first, end in zip(borders, [*borders[1:], None], strict=True)]
