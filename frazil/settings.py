@@ -21,7 +21,7 @@ from frazil.access.settings import AccessSettings
 from frazil.bus.settings import BusSettings
 from frazil.errors import Misconfigured
 from frazil.lake.settings import CatalogSettings, MaintenanceSettings
-from frazil.pipeline.settings import PipelineSettings
+from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings
 from frazil.serving.sql.settings import QuerySettings
 from frazil.storage.settings import WarehouseSettings
 
@@ -30,12 +30,15 @@ __all__ = [
     "BusSettings",
     "CatalogSettings",
     "IngestSettings",
+    "MailSettings",
     "MaintenanceSettings",
     "PipelineSettings",
     "QuerySettings",
     "ServerSettings",
     "Settings",
+    "SourceSettings",
     "WarehouseSettings",
+    "WatchSettings",
     "find_config",
     "load",
 ]
@@ -45,6 +48,10 @@ PREFIX = "FRAZIL_"
 _NOT_SETTINGS = {
     f"FRAZIL_{name}" for name in "CONFIG URL TOKEN RUN_ID PART SUPERVISOR_PID CRASH_AT PAUSE_AT CRASH_TRACE".split()
 }
+
+
+_OBJECTS = ("pipeline.spark_conf", "sources", "watch")
+"""Settings whose keys are the user's own; as variables they are JSON."""
 
 
 class ServerSettings(BaseModel):
@@ -98,6 +105,14 @@ class Settings(BaseModel):
     )
     query: QuerySettings = Field(default_factory=QuerySettings, description="The query workers.")
     access: AccessSettings = Field(default_factory=AccessSettings, description="Tokens, rates and the audit log.")
+
+    sources: dict[str, SourceSettings] = Field(
+        default_factory=dict, description="Databases to load from, each below [sources.<name>]."
+    )
+    watch: dict[str, WatchSettings] = Field(
+        default_factory=dict, description="Folders whose files are loaded as they come, each below [watch.<name>]."
+    )
+    mail: MailSettings = Field(default_factory=MailSettings, description="Where reports are sent from.")
 
     @property
     def warehouse_url(self) -> str:
@@ -201,7 +216,7 @@ def _take_environment(environment: Mapping[str, str], values: dict[str, Any], pl
         if name is None:
             _check_variable(variable.upper(), by_variable)
             continue
-        if name == "pipeline.spark_conf":
+        if name in _OBJECTS:
             _put(values, name, _json_object(variable, value))
         else:
             _put(values, name, value)
@@ -246,7 +261,8 @@ def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path
     name = ".".join(str(part) for part in first["loc"])
     known = _names()
     field = known.get(name) or known.get(name.rpartition(".")[0])
-    secret = _is_secret(name)
+    # What stands in the place of a source's setting may be a DSN with its password.
+    secret = _is_secret(name) or name.startswith("sources.")
     shown = "a value that does not fit" if secret else f"{first['input']!r}"
     looked = f"{_variable(name)}, then {config or FILE_NAME + ' (there is none here)'}"
     default = (

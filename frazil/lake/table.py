@@ -60,6 +60,12 @@ class LakeTable:
         return self.iceberg.metadata_location
 
     @property
+    def metadata_version(self) -> int:
+        """How often the table was changed: the number that its metadata file begins with."""
+        number = self.metadata_location.rpartition("/")[2].partition("-")[0]
+        return int(number) if number.isdigit() else 0
+
+    @property
     def properties(self) -> Mapping[str, str]:
         return self.iceberg.metadata.properties
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JNetworkError
@@ -37,16 +38,27 @@ class Doer(Protocol):
         """Let the running job fail soon; it is done again later."""
 
 
+class Timer(Protocol):
+    """Asks for jobs by itself: because of the clock, or of what it sees."""
+
+    def look(self, now: datetime) -> None:
+        """Called every half second or so, in a thread; asks for what is due."""
+
+
 class JobRunner:
-    def __init__(self, lake: Lake, doers: Mapping[str, Doer], note: Callable[..., None]) -> None:
+    def __init__(
+        self, lake: Lake, doers: Mapping[str, Doer], note: Callable[..., None], timers: Sequence[Timer] = ()
+    ) -> None:
         self._lake = lake
         self._doers = doers
         self._note = note
+        self._timers = timers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="job")
         self._registry_version = -1
 
     async def run(self) -> None:
         """Serve jobs until cancelled; the one at work is left open then."""
+        looking = asyncio.create_task(self._look(), name="timers of jobs")
         try:
             while True:
                 try:
@@ -57,9 +69,21 @@ class JobRunner:
                     log.exception("jobs failed")
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
+            looking.cancel()
             for doer in self._doers.values():
                 doer.give_up()
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _look(self) -> None:
+        while True:
+            for timer in self._timers:
+                try:
+                    await asyncio.to_thread(timer.look, datetime.now(UTC))
+                except FrazilError as error:
+                    log.warning("a timer: %s", error)
+                except Exception:
+                    log.exception("a timer failed")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _turn(self) -> None:
         registry = self._lake.registry

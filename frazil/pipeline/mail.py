@@ -5,33 +5,11 @@ from __future__ import annotations
 import smtplib
 import ssl
 from email.message import EmailMessage
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from frazil.errors import Unavailable
+from frazil.pipeline.settings import MailSettings
 
 _PATIENCE_SECONDS = 20
-
-
-class MailSettings(BaseModel):
-    """`[mail]`: reports are sent only if `host`, `sender` and `recipients` are set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    host: str = Field(default="", description="The SMTP server; none where it is empty.")
-    port: int = Field(default=587, ge=1, le=65535, description="Its port.")
-    security: Literal["starttls", "tls", "none"] = Field(
-        default="starttls", description="How the connection is encrypted; `none` only for a server on this machine."
-    )
-    user: str = Field(default="", description="Who signs in; nobody where it is empty.")
-    password: SecretStr | None = Field(default=None, description="Only from FRAZIL_MAIL__PASSWORD.")
-    sender: str = Field(default="", description="From whom reports are.")
-    recipients: tuple[str, ...] = Field(default=(), description="To whom reports go.")
-
-    @property
-    def is_on(self) -> bool:
-        return bool(self.host and self.sender and self.recipients)
 
 
 def send_mail(settings: MailSettings, *, subject: str, text: str, html: str) -> None:

@@ -119,8 +119,11 @@ async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
     from frazil.pipeline.committer import Limits
     from frazil.pipeline.csv.job import CsvLoads
-    from frazil.pipeline.jobs import JobRunner
+    from frazil.pipeline.csv.watch import FolderWatch
+    from frazil.pipeline.jobs import Doer, JobRunner, Timer
     from frazil.pipeline.maintenance import Maintenance
+    from frazil.pipeline.postgres.job import PostgresLoads
+    from frazil.pipeline.postgres.nightly import Nightly
     from frazil.pipeline.service import Pipeline, Report
     from frazil.pipeline.session import is_alive, open_session
     from frazil.pipeline.target import SparkTarget, warm_up
@@ -153,7 +156,15 @@ async def run_pipeline(settings: Settings) -> None:
             """Called by jobs, in threads of theirs; the bus belongs to this loop."""
             return asyncio.run_coroutine_threadsafe(make_table(parts.bus, parts.lake, spec), loop).result()
 
-        doers = {"csv": CsvLoads(parts.lake, SparkTasks(session), make)}
+        tasks = SparkTasks(session)
+        doers: dict[str, Doer] = {
+            "csv": CsvLoads(parts.lake, tasks, make),
+            "postgres": PostgresLoads(parts.lake, tasks, settings.sources, reports=data.reports, mail=settings.mail),
+        }
+        timers: list[Timer] = [
+            *(FolderWatch(name, watched, parts.lake.registry) for name, watched in settings.watch.items()),
+            *(Nightly(name, source, parts.lake.registry) for name, source in settings.sources.items()),
+        ]
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,
@@ -172,7 +183,7 @@ async def run_pipeline(settings: Settings) -> None:
             parallel_tables=settings.pipeline.parallel_tables,
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
-            make_jobs=lambda note: JobRunner(parts.lake, doers, note),
+            make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers),
             make_upkeep=lambda note: Upkeep(
                 lake=parts.lake,
                 worker=Maintenance(parts.lake, session, settings.maintenance),

@@ -63,6 +63,11 @@ class DataDir:
         return self.root / "tmp"
 
     @property
+    def reports(self) -> Path:
+        """Reports of nightly archives."""
+        return self.root / "reports"
+
+    @property
     def uploads(self) -> Path:
         """Files that wait for their load."""
         return self.root / "uploads"

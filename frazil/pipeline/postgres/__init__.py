@@ -17,7 +17,7 @@ from frazil.pipeline.postgres.link import Patience, PostgresFailed
 from frazil.pipeline.postgres.ranges import Range, ranges_of
 from frazil.pipeline.postgres.read import ColumnPlan, TablePlan, plan_table, read_range
 from frazil.pipeline.postgres.snapshot import Exported, SnapshotLost, exported
-from frazil.pipeline.postgres.source import SourceSettings, read_dsn
+from frazil.pipeline.postgres.source import leniency_of, patience_of, read_dsn
 from frazil.pipeline.postgres.types import FIDELITY, Fidelity, Leniency, fidelity_table
 
 __all__ = [
@@ -38,12 +38,13 @@ __all__ = [
     "Relation",
     "Selection",
     "SnapshotLost",
-    "SourceSettings",
     "SourceTable",
     "TablePlan",
     "exported",
     "fidelity_table",
+    "leniency_of",
     "parse_dsn",
+    "patience_of",
     "plan_cursor",
     "plan_table",
     "ranges_of",

@@ -38,8 +38,9 @@ from frazil.pipeline.postgres.ranges import ranges_of
 from frazil.pipeline.postgres.read import TablePlan, plan_table
 from frazil.pipeline.postgres.report import Night, TableLine
 from frazil.pipeline.postgres.snapshot import Exported, exported
-from frazil.pipeline.postgres.source import SourceSettings
+from frazil.pipeline.postgres.source import leniency_of, patience_of
 from frazil.pipeline.postgres.target import DATE_COLUMN, archive_spec, fitted
+from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.tasks import Tasks
 
 JOB = "archive postgres"
@@ -72,9 +73,9 @@ def archive(
     began = time.monotonic()
     night = asked.run_date or job.asked_at.astimezone(UTC).date()
     selection = select(
-        dsn, settings.in_schema, asked.tables or settings.tables, settings.exclude, patience=settings.patience
+        dsn, settings.in_schema, asked.tables or settings.tables, settings.exclude, patience=patience_of(settings)
     )
-    with exported(dsn, selection, patience=settings.patience) as snapshot:
+    with exported(dsn, selection, patience=patience_of(settings)) as snapshot:
         crash_point("after_postgres_snapshot")
         found = [_Archived(refused.name, error=refused.error) for refused in snapshot.refused]
         found += [_planned(lake, table, snapshot, settings, dsn, asked, night) for table in snapshot.tables]
@@ -107,14 +108,12 @@ def _planned(
     """The archive table, made or grown so that tonight's columns fit; and the ranges to read."""
     archived = _Archived(table.relation.name)
     try:
-        plan = plan_table(table, clean, settings.leniency)
+        plan = plan_table(table, clean, leniency_of(settings))
         name = f"{NAMESPACE}.{clean(table.relation.name)}"
         words = f"Nightly archive of {table.relation} at {asked.source}."
         first = fitted(plan, {})
-        spec = archive_spec(
-            name, plan, description=words, retention_years=settings.retention_years, names=first.names
-        )
-        target = _made(lake, spec.name, lambda: lake.create_bulk_once(spec))
+        spec = archive_spec(name, plan, description=words, retention_years=settings.retention_years, names=first.names)
+        target = lake.table(name) if name in lake.names() else lake.create_bulk(spec)
         if target.spec.description != words:
             raise InvalidInput(
                 f"{target.spec.short_name!r} is not the archive of {table.relation} at {asked.source}",
@@ -136,7 +135,7 @@ def _planned(
                 names=grown.names,
                 constants={DATE_COLUMN: pa.scalar(night, pa.date32())},
                 files=files,
-                patience=settings.patience,
+                patience=patience_of(settings),
                 batch_bytes=int(settings.batch_bytes),
                 max_rows=settings.fetch_rows,
             )
@@ -147,13 +146,7 @@ def _planned(
     return archived
 
 
-def _made(lake: Lake, name: str, make: Callable[[], LakeTable]) -> LakeTable:
-    return make() if name not in lake.names() else lake.table(name)
-
-
-def _published(
-    lake: Lake, table: _Archived, job: Job, asked: PostgresAsk, night: date, moment: str
-) -> TableLine:
+def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresAsk, night: date, moment: str) -> TableLine:
     """Put tonight's rows in the place of what the night has; a line of the report, whatever comes of it."""
     if table.error is not None or table.target is None:
         error = table.error or FrazilError("it could not be planned")

@@ -53,13 +53,13 @@ def parse_postgres(body: Any) -> PostgresAsk:
             raise InvalidInput(f"a load has no field {str(name)[:80]!r}", code="unknown_field", hint=hint)
     if not NAME.match(body["source"]):
         raise _bad(f"{body['source'][:80]!r} is no name of a source", "use a-z, 0-9 and _, beginning with a letter")
-    what = body.get("what") or "archive"
+    what: Any = body.get("what") or "archive"
     if what not in WHATS:
         raise _bad(f"{str(what)[:40]!r} is no kind of load", f"one of {', '.join(WHATS)}")
-    kind = body.get("kind") or "log"
+    kind: Any = body.get("kind") or "log"
     if kind not in ("log", "entity"):
         raise _bad(f"{str(kind)[:40]!r} is no kind of table", "log or entity")
-    nulls = body.get("nulls") or "skip"
+    nulls: Any = body.get("nulls") or "skip"
     if nulls not in ("skip", "include"):
         raise _bad("`nulls` is skip or include", "skip leaves rows without a cursor value out")
     overlap = body.get("overlap") or 0

@@ -10,11 +10,12 @@ from typing import Any
 
 from frazil.errors import FrazilError, NotFound
 from frazil.lake import Job, Lake
-from frazil.pipeline.mail import MailSettings, send_mail
+from frazil.pipeline.mail import send_mail
 from frazil.pipeline.postgres.archive import archive
 from frazil.pipeline.postgres.ask import PostgresAsk, parse_postgres
 from frazil.pipeline.postgres.report import Night
-from frazil.pipeline.postgres.source import SourceSettings, read_dsn
+from frazil.pipeline.postgres.source import read_dsn
+from frazil.pipeline.settings import MailSettings, SourceSettings
 from frazil.pipeline.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class PostgresLoads:
             raise NotFound(
                 f"no source is named {asked.source!r}",
                 code="source_not_found",
-                hint=f"write [sources.{asked.source}] with dsn_env or dsn_file into frazil.toml, and start frazil again",
+                hint=f"write [sources.{asked.source}] with dsn_env or dsn_file into frazil.toml, then start again",
             )
         return found
 

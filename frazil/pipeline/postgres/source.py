@@ -6,86 +6,20 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from pydantic import AliasChoices, BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.postgres.dsn import Dsn, parse_dsn
 from frazil.pipeline.postgres.link import Patience
-from frazil.pipeline.postgres.types import Infinity, Leniency, Otherwise
+from frazil.pipeline.postgres.types import Leniency
+from frazil.pipeline.settings import SourceSettings
 
 
-class SourceSettings(BaseModel):
-    """`[sources.<name>]`. The DSN itself is a secret and never stands here."""
+def patience_of(settings: SourceSettings) -> Patience:
+    return Patience(settings.connect_timeout_seconds, settings.lock_timeout_seconds, settings.statement_timeout_seconds)
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
 
-    dsn_env: str | None = Field(default=None, description="Environment variable that holds the DSN.")
-    dsn_file: Path | None = Field(default=None, description="File of mode 0600 whose only line is the DSN.")
-    tables: tuple[str, ...] = Field(
-        default=("*",), min_length=1, description="Tables to read: names, patterns with * and ?, or * for all."
-    )
-    exclude: tuple[str, ...] = Field(default=(), description="Names and patterns that are left out.")
-    in_schema: str = Field(
-        default="public",
-        min_length=1,
-        validation_alias=AliasChoices("schema", "in_schema"),
-        serialization_alias="schema",
-        description="Schema of the database that the tables are in.",
-    )
-    range_bytes: ByteSize = Field(
-        default=ByteSize(64 << 20), ge=1 << 20, description="A table is read in parallel ranges of about this size."
-    )
-    batch_bytes: ByteSize = Field(
-        default=ByteSize(8 << 20), ge=64 << 10, description="About how many bytes of rows a reader holds at once."
-    )
-    fetch_rows: int = Field(default=100_000, ge=1, description="A reader hands on at most this many rows at once.")
-    connect_timeout_seconds: int = Field(default=10, ge=2, description="How long to wait for a connection.")
-    lock_timeout_seconds: int = Field(
-        default=30, ge=1, description="How long to wait for a table that is being altered, before the others go on."
-    )
-    statement_timeout_seconds: int = Field(
-        default=3600, ge=0, description="How long one range may take to read; 0 means for ever."
-    )
-    nan: Otherwise = Field(default="error", description="A NaN in a numeric(p,s) column: error, or null.")
-    infinity: Infinity = Field(
-        default="error", description="An infinite date or timestamp: error, null, or clamp to the years 1 and 9999."
-    )
-    nested_arrays: Otherwise = Field(
-        default="error", description="An array of several dimensions in a column declared with one: error, or null."
-    )
-
-    @field_validator("tables", "exclude", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("dsn_env", "dsn_file", mode="before")
-    @classmethod
-    def _no_dsn_here(cls, value: Any) -> Any:
-        if isinstance(value, str) and ("://" in value or "=" in value or "@" in value):
-            raise Misconfigured(
-                "dsn_env or dsn_file of a source holds a DSN instead of saying where it is",
-                code="secret_in_file",
-                hint="dsn_env is the name of a variable, dsn_file a path; "
-                "and change the password, it may have been copied with the file",
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _one_place(self) -> SourceSettings:
-        if self.dsn_env is not None and self.dsn_file is not None:
-            raise ValueError("a source has dsn_env or dsn_file, not both")
-        return self
-
-    @property
-    def patience(self) -> Patience:
-        return Patience(self.connect_timeout_seconds, self.lock_timeout_seconds, self.statement_timeout_seconds)
-
-    @property
-    def leniency(self) -> Leniency:
-        return Leniency(self.nan, self.infinity, self.nested_arrays)
+def leniency_of(settings: SourceSettings) -> Leniency:
+    return Leniency(settings.nan, settings.infinity, settings.nested_arrays)
 
 
 def read_dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None = None) -> Dsn:

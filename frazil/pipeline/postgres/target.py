@@ -73,5 +73,3 @@ def _candidates(name: str, of_type: ColumnType) -> list[str]:
 
 def _column(declared: str, of_type: ColumnType) -> Column:
     return Column(of_type, description=f"{declared} in Postgres")
-
-

@@ -65,7 +65,8 @@ class Place:
 
     def rows(self, *columns: str, name: str = "main.orders") -> list[dict[str, Any]]:
         found: pa.Table = self.table(name).iceberg.scan().to_arrow()
-        return found.select(list(columns)).to_pylist() if columns else found.to_pylist()
+        wanted = found.select(list(columns)) if columns else found
+        return list(wanted.to_pylist())
 
     def types(self) -> dict[str, str]:
         return {name: str(column.type) for name, column in self.table().spec.columns.items()}

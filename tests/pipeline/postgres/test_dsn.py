@@ -11,7 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from frazil.errors import Denied, FrazilError, Misconfigured
-from frazil.pipeline.postgres import SourceSettings, parse_dsn, read_dsn, select
+from frazil.pipeline.postgres import parse_dsn, read_dsn, select
+from frazil.pipeline.settings import SourceSettings
 from tests.contract.servers import PostgresServer
 from tests.pipeline.postgres.conftest import dsn_of, psql
 
