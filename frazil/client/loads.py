@@ -21,6 +21,15 @@ class Loads(Jobs):
         body = {"table": table, "files": [str(Path(file).absolute()) for file in files], **options}
         return self._call("POST", "/v1/loads/csv", json_body=body, again=False)
 
+    def load_postgres(self, source: str, what: str = "archive", **options: Any) -> dict[str, Any]:
+        """Ask for an archive or a refresh from a source that the server's settings name.
+
+        Options: tables, run_date, into, kind, cursor, overlap, nulls, key.
+        """
+        return self._call(
+            "POST", "/v1/loads/postgres", json_body={"source": source, "what": what, **options}, again=False
+        )
+
     def upload_csv(self, table: str, file: str | Path, **options: Any) -> dict[str, Any]:
         """Send a file and ask for its load. The answer has the `id` of the job."""
         path = Path(file)

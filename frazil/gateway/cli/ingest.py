@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from frazil.gateway.cli import ingest_postgres
 from frazil.gateway.cli.ingest_csv import csv
 from frazil.gateway.cli.ingest_vault import vault
 
 app = typer.Typer(help="Load whole sources: each run publishes what is new or changed.", no_args_is_help=True)
 app.command("csv")(csv)
+app.add_typer(ingest_postgres.app, name="postgres")
 app.command("vault")(vault)
 
 

@@ -6,15 +6,14 @@ import glob
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.errors import FrazilError, InvalidInput, NotFound
-from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json, tell_error
+from frazil.gateway.cli.jobs import progress
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, print_json, tell_error
 
 if TYPE_CHECKING:
     from frazil.client import Client
@@ -105,7 +104,7 @@ class _Loader:
             self._wait(self._client.upload_csv(self._table, file, **{**self._options, **mode}))
 
     def _wait(self, job: dict[str, Any]) -> None:
-        with _progress(self._as_json) as tell:
+        with progress(as_json=self._as_json) as tell:
             done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, tell=tell)
         if self._as_json:
             print_json(done)
@@ -138,24 +137,6 @@ def print_report(done: dict[str, Any]) -> None:
         print(f"  bad because of  {by_column}")
         where = f"{done['table']}__quarantine WHERE load = '{done['load']}'"
         print(f'  look at them    frazil sql "SELECT * FROM {where}"')  # noqa: S608 - shown, not run
-
-
-@contextmanager
-def _progress(as_json: bool) -> Iterator[Any]:
-    """A line that tells what is going on, where somebody looks."""
-    if as_json or not sys.stderr.isatty():
-        yield None
-        return
-    with console(stderr=True).status("waiting for the pipeline") as status:
-
-        def tell(job: dict[str, Any]) -> None:
-            progress = job.get("progress") or {}
-            for word in ("loaded", "inferred", "scanned"):
-                if word in progress:
-                    status.update(f"{word} {progress[word]} of {progress['of']}")
-                    return
-
-        yield tell
 
 
 def expanded(paths: list[str]) -> list[str]:

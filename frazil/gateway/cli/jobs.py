@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, print_json
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
 
 def jobs(
@@ -35,3 +38,20 @@ def _line(job: dict[str, Any]) -> str:
     if job["state"] == "failed":
         words.append(job["error"]["message"])
     return "  ".join(words)
+
+
+@contextmanager
+def progress(*, as_json: bool) -> Iterator[Any]:
+    """A line that tells what a job does, where somebody looks; what comes back takes each state of the job."""
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    with console(stderr=True).status("waiting for the pipeline") as status:
+
+        def tell(job: dict[str, Any]) -> None:
+            told = job.get("progress") or {}
+            word = next((word for word in told if word not in ("of", "begun")), None)
+            if word is not None:
+                status.update(f"{word} {told[word]:,} of {told.get('of', '?'):,}")
+
+        yield tell

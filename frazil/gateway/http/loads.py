@@ -1,4 +1,4 @@
-"""POST /v1/loads/csv, POST /v1/tables/{table}/loads: CSV files become rows, by a job of the pipeline."""
+"""POST /v1/loads/csv, /v1/loads/postgres, /v1/tables/{table}/loads: whole sources become rows, by a job of the pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from frazil.gateway.http.parameters import only, table_of
 from frazil.gateway.http.parts import Parts
 from frazil.gateway.http.scopes import admin_only, identity_of, ingest_only
 from frazil.lake import ask_job, open_jobs
-from frazil.pipeline.csv.ask import CsvLoad, parse_load
+from frazil.pipeline.csv.ask import parse_load
+from frazil.pipeline.postgres.ask import parse_postgres
 from frazil.storage import sync_files
 
 KIND = "csv"
@@ -48,7 +49,14 @@ class Loads:
         for path in load.files:
             if not os.path.isabs(path):
                 raise InvalidInput(f"{path[:200]!r} is no absolute path", code="bad_load", hint="write it from / on")
-        return await self._ask(request, load)
+        return await self._ask(request, KIND, load.table, load.params())
+
+    async def postgres(self, request: Request) -> Response:
+        """An archive or a refresh from a source that the pipeline's settings name."""
+        admin_only(request)
+        only(request)
+        asked = parse_postgres(await json_body(request, self._bodies))
+        return await self._ask(request, "postgres", asked.source, asked.params())
 
     async def upload(self, request: Request) -> Response:
         """The body is the file, plain or packed, up to `ingest.max_upload_bytes`."""
@@ -64,7 +72,7 @@ class Loads:
         try:
             await self._receive(request, path)
             await asyncio.to_thread(sync_files, [str(path)], below=str(folder))
-            return await self._ask(request, wanted)
+            return await self._ask(request, KIND, wanted.table, wanted.params())
         except BaseException:
             await asyncio.to_thread(shutil.rmtree, path.parent, ignore_errors=True)
             raise
@@ -100,12 +108,11 @@ class Loads:
                     )
                 await asyncio.to_thread(_write, file, chunk)
 
-    async def _ask(self, request: Request, load: CsvLoad) -> Response:
+    async def _ask(self, request: Request, kind: str, subject: str, params: dict[str, Any]) -> Response:
         self._parts.pipeline_must_be_there()
-        job = await asyncio.to_thread(
-            ask_job, self._gateway.lake.registry, KIND, load.table, load.params(), asked_by=identity_of(request).id
-        )
-        return answer({"id": job.id, "state": "waiting", "table": load.table.removeprefix("main.")}, 202)
+        by = identity_of(request).id
+        job = await asyncio.to_thread(ask_job, self._gateway.lake.registry, kind, subject, params, asked_by=by)
+        return answer({"id": job.id, "state": "waiting", "subject": subject.removeprefix("main.")}, 202)
 
 
 def _write(file: BinaryIO, chunk: bytes) -> None:
