@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from frazil.lake.loads import Load, Loaded, Replaces, load_position, loaded_snapshot, publish_load
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
+    from frazil.lake.recover import Recovered, repair_catalog
     from frazil.lake.registry import Document, Registry
     from frazil.lake.retention import beyond_budget, expire_before
     from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
@@ -54,6 +55,7 @@ _HOMES = {
     "Orphan": "orphans",
     "Outcome": "commit",
     "Published": "commit",
+    "Recovered": "recover",
     "Registry": "registry",
     "Replaces": "loads",
     "Rewritten": "rewritten",
@@ -93,6 +95,7 @@ _HOMES = {
     "publish_load": "loads",
     "remember_upkeep": "upkeep_state",
     "remove_orphans": "orphans",
+    "repair_catalog": "recover",
     "requested_steps": "upkeep",
     "rewrites": "rewritten",
     "same_declaration": "catalog",
@@ -122,6 +125,7 @@ __all__ = [
     "Orphan",
     "Outcome",
     "Published",
+    "Recovered",
     "Registry",
     "Replaces",
     "Rewritten",
@@ -161,6 +165,7 @@ __all__ = [
     "publish_load",
     "remember_upkeep",
     "remove_orphans",
+    "repair_catalog",
     "requested_steps",
     "rewrites",
     "same_declaration",
