@@ -14,6 +14,12 @@ class Upkeep(Jobs):
         """Files, small files, snapshots, metadata, the last compaction, and a verdict."""
         return self._call("GET", f"{table_path(name)}/health")
 
+    def loads(self, name: str, *, limit: int = 100) -> list[dict[str, Any]]:
+        """The bulk loads of a table, newest first: source, job, rows, snapshot, and when."""
+        answer = self._call("GET", f"{table_path(name)}/loads", params={"limit": limit})
+        found: list[dict[str, Any]] = answer["loads"]
+        return found
+
     def tables_health(self) -> list[dict[str, Any]]:
         """The same of all tables that may be read."""
         found: list[dict[str, Any]] = self._call("GET", "/v1/health/tables")["tables"]

@@ -12,6 +12,7 @@ from frazil.gateway.http.guard import Guard, no_such_route
 from frazil.gateway.http.history import TableHistory
 from frazil.gateway.http.jobs import Jobs
 from frazil.gateway.http.maintenance import Maintenance
+from frazil.gateway.http.provenance import Loads
 from frazil.gateway.http.query import Query
 from frazil.gateway.http.status import Status
 from frazil.gateway.http.tables import Tables
@@ -31,6 +32,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     history = TableHistory(gateway)
     maintenance = Maintenance(gateway, bodies)
     jobs = Jobs(gateway)
+    loads = Loads(gateway)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
@@ -45,6 +47,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/rows/{id:path}/history", history.row, methods=["GET"]),
         Route("/v1/tables/{table}/changes", history.changes, methods=["GET"]),
         Route("/v1/tables/{table}/export-hint", history.export_hint, methods=["POST"]),
+        Route("/v1/tables/{table}/loads", loads.list, methods=["GET"]),
         Route("/v1/tables/{table}/health", maintenance.health, methods=["GET"]),
         Route("/v1/tables/{table}/maintenance", maintenance.ask, methods=["POST"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
