@@ -26,13 +26,24 @@ class Upkeep(Jobs):
         return found
 
     def maintain(
-        self, name: str, what: str, *, sort: Sequence[str] = (), dry_run: bool = False, timeout_s: float = 3600.0
+        self,
+        name: str,
+        what: str,
+        *,
+        sort: Sequence[str] = (),
+        dry_run: bool = False,
+        all_snapshots: bool = False,
+        at: str | None = None,
+        timeout_s: float = 3600.0,
     ) -> dict[str, Any]:
-        """Have the pipeline `compact`, `expire`, `rewrite_manifests` or `remove_orphans`, and wait for it.
+        """Have the pipeline `compact`, `expire`, `rewrite_manifests`, `remove_orphans` or apply `retention`, and wait.
 
-        With `dry_run` only the plan comes back. The work goes on when the time is over or the caller leaves.
+        With `dry_run` only the plan comes back, of retention also for another day `at`. The work goes on when the time
+        is over or the caller leaves.
         """
-        wanted = {"what": what, "sort": list(sort), "dry_run": dry_run}
+        wanted: dict[str, Any] = {"what": what, "sort": list(sort), "dry_run": dry_run}
+        wanted |= {"all_snapshots": True} if all_snapshots else {}
+        wanted |= {"at": at} if at is not None else {}
         asked = self._call("POST", f"{table_path(name)}/maintenance", json_body=wanted, again=dry_run)
         if dry_run:
             return asked

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from frazil.lake.beyond import RetentionPlan, cut_at, plan_retention
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
     from frazil.lake.data_files import FilePlan, FileWriter, WrittenFile, plan_files
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
     from frazil.lake.recover import Recovered, repair_catalog
     from frazil.lake.registry import Document, Registry
+    from frazil.lake.removal import apply_retention
     from frazil.lake.retention import beyond_budget, expire_before
     from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
     from frazil.lake.table import LakeTable, SnapshotInfo
@@ -58,12 +60,14 @@ _HOMES = {
     "Recovered": "recover",
     "Registry": "registry",
     "Replaces": "loads",
+    "RetentionPlan": "beyond",
     "Rewritten": "rewritten",
     "SnapshotExpired": "travel",
     "SnapshotInfo": "table",
     "Step": "upkeep",
     "Upkept": "upkeep_state",
     "WrittenFile": "data_files",
+    "apply_retention": "removal",
     "ask_job": "jobs",
     "audit": "commit",
     "audit_rewrite": "rewritten",
@@ -72,6 +76,7 @@ _HOMES = {
     "changed_by": "catalog",
     "columns_at": "travel",
     "complete_load": "load_log",
+    "cut_at": "beyond",
     "expire_before": "retention",
     "export_hint": "export",
     "find_orphans": "orphans",
@@ -90,6 +95,7 @@ _HOMES = {
     "open_jobs": "jobs",
     "open_lake": "catalog",
     "plan_files": "data_files",
+    "plan_retention": "beyond",
     "plan_upkeep": "upkeep",
     "publish": "commit",
     "publish_load": "loads",
@@ -128,12 +134,14 @@ __all__ = [
     "Recovered",
     "Registry",
     "Replaces",
+    "RetentionPlan",
     "Rewritten",
     "SnapshotExpired",
     "SnapshotInfo",
     "Step",
     "Upkept",
     "WrittenFile",
+    "apply_retention",
     "ask_job",
     "audit",
     "audit_rewrite",
@@ -142,6 +150,7 @@ __all__ = [
     "changed_by",
     "columns_at",
     "complete_load",
+    "cut_at",
     "expire_before",
     "export_hint",
     "find_orphans",
@@ -160,6 +169,7 @@ __all__ = [
     "open_jobs",
     "open_lake",
     "plan_files",
+    "plan_retention",
     "plan_upkeep",
     "publish",
     "publish_load",

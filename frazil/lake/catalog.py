@@ -324,9 +324,8 @@ def changed_by(request: Mapping[str, Any]) -> Callable[[TableSpec], TableSpec]:
             name: replace(spec.columns[name], type=column.type) if name in spec.columns else column
             for name, column in columns.items()
         }
-        words = {
-            name: request[name] for name in ("description", "owner", "freshness_target_seconds") if name in request
-        }
+        plain = ("description", "owner", "freshness_target_seconds", "retention_years")
+        words = {name: request[name] for name in plain if name in request}
         if "tags" in request:
             words["tags"] = tuple(request["tags"])
         return replace(spec.with_columns(kept), **words)

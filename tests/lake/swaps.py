@@ -18,9 +18,9 @@ class Died(Exception):
 
 
 @contextmanager
-def between_write_and_swap(act: Callable[[], None]) -> Iterator[None]:
+def between_write_and_swap(act: Callable[[], object]) -> Iterator[None]:
     """Do this once, after the next metadata file is written and before the catalog names it."""
-    waiting = [act]
+    waiting: list[Callable[[], object]] = [act]
 
     def write(*arguments: Any, **named: Any) -> None:
         _WRITE(*arguments, **named)

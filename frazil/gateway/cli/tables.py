@@ -70,6 +70,7 @@ def create(
     owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag.")] = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
+    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
     data: Data = None,
     config: Config = None,
     url: Url = None,
@@ -88,6 +89,7 @@ def create(
         "owner": owner,
         "tags": tag,
         "freshness_target_seconds": freshness_target_seconds,
+        "retention_years": retention_years,
     }
     declared |= {word: value for word, value in words.items() if value}
     if not declared.get("name"):
@@ -152,6 +154,7 @@ def alter(
     owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; all tags are given anew.")] = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
+    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
     data: Data = None,
     config: Config = None,
     url: Url = None,
@@ -165,6 +168,7 @@ def alter(
         "owner": owner,
         "tags": tag,
         "freshness_target_seconds": freshness_target_seconds,
+        "retention_years": retention_years,
     }
     changes = {word: value for word, value in words.items() if value not in (None, {}, [])}
     if not changes:
