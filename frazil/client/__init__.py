@@ -164,7 +164,7 @@ class Client(Queries, Upkeep):
         return self._call("POST", "/v1/tables", json_body={"name": name, "columns": dict(columns), **declared})
 
     def alter_table(self, name: str, **changes: Any) -> dict[str, Any]:
-        """`add_columns={…}`, `widen={…}`, `description`, `owner`, `tags`, `freshness_target_seconds`, `retention_years`."""
+        """`add_columns={…}`, `widen={…}`, `description`, `owner`, `tags`, seconds and years of a declaration."""
         return self._call("PATCH", table_path(name), json_body=changes)
 
     def drop_table(self, name: str) -> dict[str, Any]:

@@ -270,3 +270,27 @@ def point_at(lake: Lake, spec: TableSpec, location: str) -> None:
             text("UPDATE iceberg_tables SET metadata_location = :l WHERE table_name = :n"),
             {"l": location, "n": spec.name.partition(".")[2]},
         )
+
+
+@pytest.mark.parametrize("stop", ["before_register", "after_register"])
+def test_a_repair_that_died_half_way_is_finished_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    specs = [make(lake) for _ in range(3)]
+    lake.drop(specs[2].name)
+    lose_catalog(lake)
+    hits = 0
+
+    def die(point: str) -> None:
+        nonlocal hits
+        hits += point == stop
+        if hits == 2:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr("frazil.lake.recover.crash_point", die)
+        with pytest.raises(Died):
+            repair_catalog(lake)
+    repair_catalog(lake)
+    assert lake.names() == sorted(spec.name for spec in specs[:2])
+    assert [len(hidden) for hidden in lake.dropped().values()] == [1]

@@ -137,10 +137,8 @@ def retention(
     for part in plan["partitions"]:
         size = f"{part['rows']:,} rows  {part['files']:,} files  {_size(part['bytes'])}"
         print(f"  {part['begins'][:10]} to {part['ends'][:10]}  {size}")
-    print(
-        f"{plan['rows']:,} rows in {plan['files']:,} files ({_size(plan['bytes'])}) are from before {plan['cut'][:10]}: "
-        f"{plan['column']} is kept for {plan['retention_years']:g} years"
-    )
+    size = f"{plan['rows']:,} rows in {plan['files']:,} files ({_size(plan['bytes'])})"
+    print(f"{size} are from before {plan['cut'][:10]}; by {plan['column']}, kept {plan['retention_years']:g} years")
     print(f"{len(plan['expiring_snapshots']):,} snapshots that hold such rows go with them")
     if plan["holding_snapshots"]:
         tags = f", the tags {', '.join(plan['holding_tags'])} among them" if plan["holding_tags"] else ""
