@@ -171,6 +171,11 @@ class Client(Queries, Upkeep):
         """Take the table away from readers and writers; its data is kept."""
         return self._call("DELETE", table_path(name), again=False)
 
+    def purge_table(self, name: str, *, dry_run: bool = True) -> dict[str, Any]:
+        """Delete for good what was dropped under this name: files, stream and all. By default only tell what."""
+        params = {"purge": "true", "dry_run": "true" if dry_run else "false"}
+        return self._call("DELETE", table_path(name), params=params, again=dry_run)
+
     def undrop_table(self, name: str) -> dict[str, Any]:
         return self._call("POST", f"{table_path(name)}/undrop", again=False)
 

@@ -35,11 +35,13 @@ def points(*places: str) -> list[str]:
 
 # These are killed at in tests/pipeline/test_maintenance_on_spark.py, step by step.
 OF_MAINTENANCE = points("pipeline/maintenance.py", "lake/orphans.py")
-# And these in tests/lake/test_recover.py and test_beyond.py.
-OF_TABLES = points("lake/catalog.py", "lake/recover.py", "lake/removal.py")
+# And these in tests/lake/test_recover.py and test_beyond.py, and in tests/gateway/http/test_purge.py.
+OF_TABLES = points(
+    "lake/catalog.py", "lake/recover.py", "lake/removal.py", "lake/purge.py", "gateway/ingest/purging.py"
+)
 ELSEWHERE = OF_MAINTENANCE + OF_TABLES
 OF_PIPELINE = [name for name in points("pipeline/**/*.py", "lake/**/*.py") if name not in ELSEWHERE]
-OF_GATEWAY = points("gateway/**/*.py", "runtime/**/*.py")
+OF_GATEWAY = [name for name in points("gateway/**/*.py", "runtime/**/*.py") if name not in ELSEWHERE]
 
 
 def test_every_point_in_the_code_belongs_to_a_part_that_is_killed_there() -> None:

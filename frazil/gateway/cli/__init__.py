@@ -61,6 +61,7 @@ def build(arguments: list[str]) -> typer.Typer:
     app.command("expire")(maintain.expire)
     app.command("orphans")(maintain.orphans)
     app.command("retention")(maintain.retention)
+    app.command("purge")(maintain.purge)
     app.command("jobs")(jobs_verb)
     app.command("journal")(journal_verb)
     app.add_typer(repair.app, name="repair")

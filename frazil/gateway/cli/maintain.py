@@ -1,4 +1,4 @@
-"""`frazil tables health`, `frazil compact|expire|orphans|retention`: how well kept tables are, and making it better."""
+"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and keeping them."""
 
 from __future__ import annotations
 
@@ -145,6 +145,25 @@ def retention(
         print(f"{len(plan['holding_snapshots']):,} younger ones hold such rows and stay{tags}: see --all-snapshots")
     if plan["rows"] or plan["expiring_snapshots"]:
         print(f"to remove them: frazil retention {table} --apply")
+
+
+def purge(
+    table: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is shown.")] = False,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a dropped table for good: rows, history, and what is on the bus. Nothing brings it back."""
+    with connected(data, config, url) as client:
+        answer = client.purge_table(table, dry_run=not yes)
+    if as_json:
+        print_json(answer)
+        return
+    for one in answer["tables"]:
+        print(f"  {one['hidden']}  {one['files']:,} files  {_size(one['bytes'])}  {one['location']}")
+    print("purged" if answer["purged"] else f"to delete this for good: frazil purge {table} --yes")
 
 
 def _told(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -39,7 +39,7 @@ def test_a_catalog_is_made_again_without_a_server(run: Run, tmp_path: Path) -> N
     assert (entry["kind"], entry["table"], entry["state"]) == ("catalog_repaired", spec.name, "registered")
     told = json.loads(run("catalog", "repair", "--json").out)
     assert [(table["state"], table["rows"]) for table in told["tables"]] == [("already_there", 2)]
-    assert [lost["what"] for lost in told["not_in_the_warehouse"]][0] == "tokens and grants"
+    assert "tokens and grants" in [lost["what"] for lost in told["not_in_the_warehouse"]]
 
     lake = open_lake(f"sqlite:///{catalog}", Warehouse(f"file://{data}/warehouse"))
     next(iter(Path(lake.table(spec.name).iceberg.location().removeprefix("file://")).rglob("*.parquet"))).unlink()
