@@ -1,4 +1,4 @@
-"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and keeping them."""
+"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and the keeping."""
 
 from __future__ import annotations
 
