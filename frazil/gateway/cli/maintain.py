@@ -1,4 +1,4 @@
-"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and the keeping."""
+"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and keeping."""
 
 from __future__ import annotations
 
