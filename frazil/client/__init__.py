@@ -165,12 +165,17 @@ class Client(Queries, Upkeep, Loads):
         return self._call("POST", "/v1/tables", json_body={"name": name, "columns": dict(columns), **declared})
 
     def alter_table(self, name: str, **changes: Any) -> dict[str, Any]:
-        """`add_columns={…}`, `widen={…}`, `description`, `owner`, `tags`, `freshness_target_seconds`."""
+        """`add_columns={…}`, `widen={…}`, `description`, `owner`, `tags`, seconds and years of a declaration."""
         return self._call("PATCH", table_path(name), json_body=changes)
 
     def drop_table(self, name: str) -> dict[str, Any]:
         """Take the table away from readers and writers; its data is kept."""
         return self._call("DELETE", table_path(name), again=False)
+
+    def purge_table(self, name: str, *, dry_run: bool = True) -> dict[str, Any]:
+        """Delete for good what was dropped under this name: files, stream and all. By default only tell what."""
+        params = {"purge": "true", "dry_run": "true" if dry_run else "false"}
+        return self._call("DELETE", table_path(name), params=params, again=dry_run)
 
     def undrop_table(self, name: str) -> dict[str, Any]:
         return self._call("POST", f"{table_path(name)}/undrop", again=False)

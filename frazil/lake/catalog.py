@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import sqlite3
@@ -28,16 +29,18 @@ from pyiceberg.exceptions import (
 from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import DatabaseError, IntegrityError, SQLAlchemyError
 
+from frazil.crash import crash_point
 from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable
 from frazil.events.position import start_of
 from frazil.events.table import DROPPED_NAMESPACE, TableSpec, parse_columns
 from frazil.lake.schema import TABLE_PROPERTIES, iceberg_schema, iceberg_type, partition_spec
-from frazil.lake.table import DECLARATION, IDENTITY, STREAM, WATERMARK, LakeTable
+from frazil.lake.table import DECLARATION, DROPPED_AT, IDENTITY, STREAM, WATERMARK, LakeTable
 from frazil.storage import Warehouse
 
 if TYPE_CHECKING:
     from frazil.lake.registry import Registry
 
+log = logging.getLogger(__name__)
 _TRIES = 8
 _SILENT_SECONDS = 20
 # Names have no dash, so that it parts them without doubt.
@@ -61,12 +64,17 @@ class Lake:
 
     def locations(self) -> dict[str, str]:
         """Every table's metadata file, by full name, in one cheap query: how to notice that something changed."""
+        every = self.every_location()
+        return {name: location for name, location in every.items() if not name.startswith(f"{DROPPED_NAMESPACE}.")}
+
+    def every_location(self) -> dict[str, str]:
+        """The same with the dropped tables, under their hidden names."""
         query = text(
             "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = :catalog"
         )
         with translated("list the tables"), self.catalog.engine.connect() as connection:
             rows = connection.execute(query, {"catalog": self.catalog.name}).all()
-        return {f"{namespace}.{name}": location for namespace, name, location in rows if namespace != DROPPED_NAMESPACE}
+        return {f"{namespace}.{name}": location for namespace, name, location in rows}
 
     def names(self) -> list[str]:
         return sorted(self.locations())
@@ -175,12 +183,21 @@ class Lake:
         raise Unavailable(f"{name} is being changed by many at once", code="busy", hint="try again")
 
     def drop(self, name: str) -> None:
-        """Take the table out of sight. Its rows, history and events on the bus stay; `undrop` brings it back."""
-        namespace, _, short = name.partition(".")
+        """Take the table out of sight. Its rows, history and events on the bus stay; `undrop` brings it back.
+
+        The table is marked first, so that its own files tell that it is dropped if the catalog is ever lost. A mark
+        without the rename means nothing: the table is where it was.
+        """
+        at = time.time_ns()
+        try:
+            self.set_properties(name, {DROPPED_AT: str(at)})
+        except DataLoss:
+            log.warning("%s is dropped without a mark: its metadata cannot be read", name)
+        crash_point("after_drop_mark_before_rename")
         with translated(f"drop {name}"):
             self._namespace(DROPPED_NAMESPACE)
             try:
-                self.catalog.rename_table(name, f"{DROPPED_NAMESPACE}.{namespace}-{short}-{time.time_ns()}")
+                self.catalog.rename_table(name, hidden_name(name, at))
             except NoSuchTableError as error:
                 raise _no_table(name) from error
         self._loaded.pop(name, None)
@@ -201,14 +218,41 @@ class Lake:
         hidden = self.dropped().get(name)
         if not hidden:
             raise NotFound(f"no dropped table is named {name!r}", code="table_not_found", hint="frazil tables list")
+        at = f"{DROPPED_NAMESPACE}.{hidden[0]}"
         with translated(f"undrop {name}"):
             try:
-                self.catalog.rename_table(f"{DROPPED_NAMESPACE}.{hidden[0]}", name)
+                if self.catalog.table_exists(name):
+                    raise TableAlreadyExistsError(name)
+                # The mark goes first: dying before the rename leaves a dropped table that the next undrop brings back.
+                self._take_mark_away(at)
+                crash_point("after_undrop_mark_before_rename")
+                self.catalog.rename_table(at, name)
             except TableAlreadyExistsError as error:
                 raise Conflict(
                     f"a table named {name!r} exists", code="table_exists", hint="drop that one first"
                 ) from error
         return self.table(name)
+
+    def _take_mark_away(self, hidden: str) -> None:
+        def apply(current: LakeTable) -> bool:
+            if DROPPED_AT not in current.properties:
+                return False
+            with current.iceberg.transaction() as transaction:
+                transaction.remove_properties(DROPPED_AT)
+            return True
+
+        self.change(hidden, apply)
+        self._loaded.pop(hidden, None)
+
+    def register(self, name: str, metadata_location: str) -> bool:
+        """Make this metadata file the table of this name; False if the name is taken."""
+        with translated(f"register {name}"):
+            self._namespace(name.partition(".")[0])
+            try:
+                self.catalog.register_table(name, metadata_location)
+            except TableAlreadyExistsError:
+                return False
+        return True
 
     def _namespace(self, namespace: str) -> None:
         try:
@@ -218,6 +262,12 @@ class Lake:
 
     def close(self) -> None:
         self.catalog.close()
+
+
+def hidden_name(name: str, at: int) -> str:
+    """The full name of a table that was dropped at this moment, in nanoseconds."""
+    namespace, _, short = name.partition(".")
+    return f"{DROPPED_NAMESPACE}.{namespace}-{short}-{at}"
 
 
 def open_lake(url: str, warehouse: Warehouse, *, name: str = "frazil", user: str = "", password: str = "") -> Lake:
@@ -274,9 +324,8 @@ def changed_by(request: Mapping[str, Any]) -> Callable[[TableSpec], TableSpec]:
             name: replace(spec.columns[name], type=column.type) if name in spec.columns else column
             for name, column in columns.items()
         }
-        words = {
-            name: request[name] for name in ("description", "owner", "freshness_target_seconds") if name in request
-        }
+        plain = ("description", "owner", "freshness_target_seconds", "retention_years")
+        words = {name: request[name] for name in plain if name in request}
         if "tags" in request:
             words["tags"] = tuple(request["tags"])
         return replace(spec.with_columns(kept), **words)
@@ -312,7 +361,7 @@ def _catalog_damaged(what: str) -> Misconfigured:
     return Misconfigured(
         f"the catalog cannot be opened: {what}",
         code="catalog_damaged",
-        hint="restore it from a backup, or move it away and run `frazil doctor`",
+        hint="restore it from a backup, or stop frazil, move it away and run `frazil catalog repair`",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestContent
 
 from frazil.errors import Unavailable
+from frazil.lake.beyond import is_dated
 from frazil.lake.catalog import translated
 from frazil.lake.table import LakeTable, SnapshotInfo
 
@@ -41,6 +42,8 @@ class Health:
     """The snapshots that led to the current one, newest first."""
     compacted_at: datetime | None = None
     keeps_all_snapshots: bool = False
+    retention_years: float | None = None
+    """None also where the partitions do not tell how old their rows are."""
 
     @property
     def average_bytes(self) -> int:
@@ -87,6 +90,7 @@ def health_of(
                 lineage=lineage,
                 compacted_at=max([*compactions, *([compacted_at] if compacted_at else [])], default=None),
                 keeps_all_snapshots=table.spec.keep_snapshots == "all",
+                retention_years=table.spec.retention_years if is_dated(table) else None,
             )
         except FileNotFoundError as error:
             raise Unavailable(

@@ -85,6 +85,14 @@ def forget_files(registry: Registry, table_uuid: str, *, but: Iterable[str]) -> 
                 registry.delete(found.key, found.version)
 
 
+def forget_loads(registry: Registry, table_uuid: str) -> None:
+    """Of a table that is gone for good: nothing that is known of its loads is of use any more."""
+    for prefix in (_RECORD, _FILE):
+        for found in registry.list(f"{prefix}{table_uuid}/"):
+            with contextlib.suppress(Conflict):
+                registry.delete(found.key, found.version)
+
+
 def lineage(records: Sequence[LoadRecord]) -> list[dict[str, Any]]:
     """Source → job → table, summed over the loads that are done; the latest first."""
     found: dict[tuple[str, str], dict[str, Any]] = {}

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyarrow.fs import FileType
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
@@ -24,8 +23,8 @@ from frazil.crash import crash_point
 from frazil.errors import DataLoss
 from frazil.lake.catalog import translated
 from frazil.lake.export import HINT_FILE
+from frazil.lake.folders import address_of, file_system, listed, path_of
 from frazil.lake.table import LakeTable
-from frazil.storage import local_path
 
 _EXPORT = re.compile(r"v\d+\.metadata\.json")
 
@@ -62,7 +61,7 @@ def find_orphans(table: LakeTable, *, before: datetime) -> list[Orphan]:
 
 def remove_orphans(table: LakeTable, orphans: Iterable[Orphan]) -> int:
     """Delete them; returns how many were still there."""
-    files = _file_system(table)
+    files = file_system(table.iceberg.io, table.iceberg.location())
     removed = 0
     crash_point("before_orphans")
     with translated(f"remove orphans of {table.name}"):
@@ -76,14 +75,13 @@ def remove_orphans(table: LakeTable, orphans: Iterable[Orphan]) -> int:
 
 
 def _listing(table: LakeTable) -> tuple[list[Orphan], str]:
-    folder = _path(table.iceberg.location().rstrip("/"))
-    found = _file_system(table).get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+    found = listed(table.iceberg.io, table.iceberg.location(), below=True)
     files = [
         Orphan(info.path, info.size, (info.mtime or datetime.now(UTC)).astimezone(UTC))
         for info in found
         if info.type == FileType.File
     ]
-    return files, folder
+    return files, path_of(table.iceberg.location().rstrip("/"))
 
 
 def _needed(table: LakeTable, exports: Iterable[str]) -> tuple[set[str], set[str]]:
@@ -91,12 +89,12 @@ def _needed(table: LakeTable, exports: Iterable[str]) -> tuple[set[str], set[str
     io = table.iceberg.io
     metadata = table.iceberg.metadata
     locations = [entry.metadata_file for entry in metadata.metadata_log]
-    scheme = "s3://" if table.iceberg.location().startswith("s3:") else "file://"
-    retained = [metadata, *_read(table, [*locations, *(scheme + path for path in exports)])]
-    needed = {_path(table.metadata_location), *(_path(location) for location in locations)}
+    copies = [address_of(path, like=table.iceberg.location()) for path in exports]
+    retained = [metadata, *_read(table, [*locations, *copies])]
+    needed = {path_of(table.metadata_location), *(path_of(location) for location in locations)}
     manifests: dict[str, ManifestFile] = {}
     for snapshot in {s.manifest_list: s for known in retained for s in known.snapshots}.values():
-        needed.add(_path(snapshot.manifest_list))
+        needed.add(path_of(snapshot.manifest_list))
         try:
             manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}
         except FileNotFoundError:
@@ -104,22 +102,22 @@ def _needed(table: LakeTable, exports: Iterable[str]) -> tuple[set[str], set[str
                 raise
             # Expired since that metadata file was written: nobody reads it any more.
     for known in retained:
-        needed |= {_path(file.statistics_path) for file in (*known.statistics, *known.partition_statistics)}
+        needed |= {path_of(file.statistics_path) for file in (*known.statistics, *known.partition_statistics)}
     current_snapshot = metadata.current_snapshot()
     of_current = {m.manifest_path for m in current_snapshot.manifests(io)} if current_snapshot else set()
     of_any_kept = {m.manifest_path for s in metadata.snapshots for m in s.manifests(io)}
     current: set[str] = set()
     for path, manifest in manifests.items():
-        needed.add(_path(path))
+        needed.add(path_of(path))
         try:
-            files = {_path(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(io)}
+            files = {path_of(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(io)}
         except FileNotFoundError:
             if path in of_any_kept:
                 raise
             continue
         needed |= files
         if path in of_current:
-            current |= {_path(path), *files}
+            current |= {path_of(path), *files}
     return needed, current
 
 
@@ -127,20 +125,6 @@ def _read(table: LakeTable, locations: Iterable[str]) -> Iterator[TableMetadata]
     for location in locations:
         with suppress(FileNotFoundError):  # commits clean up the oldest of the log beside us
             yield FromInputFile.table_metadata(table.iceberg.io.new_input(location))
-
-
-def _file_system(table: LakeTable) -> FileSystem:
-    io = table.iceberg.io
-    assert isinstance(io, PyArrowFileIO)
-    scheme, netloc, _ = io.parse_location(table.iceberg.location(), io.properties)
-    return io.fs_by_scheme(scheme, netloc)
-
-
-def _path(location: str) -> str:
-    """The path of a file address, in any of its spellings, as the file system lists it."""
-    if location.startswith("s3:"):
-        return location.partition("://")[2]
-    return str(local_path(location))
 
 
 def _is_export(path: str, folder: str) -> bool:

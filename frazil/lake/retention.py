@@ -56,7 +56,7 @@ def beyond_budget(table: LakeTable, *, budget: int, keep_seconds: float, now: da
         return []
     oldest = lineage[:budget][-1].committed_at
     every = table.every_snapshot()
-    kept = needed_by_readers(every, keep_seconds=keep_seconds, now=now) | _named(table, every)
+    kept = needed_by_readers(every, keep_seconds=keep_seconds, now=now) | named_snapshots(table, every)
     kept |= set([snapshot.snapshot_id for snapshot in lineage if snapshot.watermark is not None][:1])
     beyond = [s.snapshot_id for s in every if s.committed_at < oldest and s.snapshot_id not in kept]
     return beyond if len(beyond) > budget // 4 else []
@@ -74,7 +74,7 @@ def needed_by_readers(every: Sequence[SnapshotInfo], *, keep_seconds: float, now
     return {known for s in rewrites for known in (s.snapshot_id, s.parent_id) if known is not None}
 
 
-def _named(table: LakeTable, every: Sequence[SnapshotInfo]) -> set[int]:
+def named_snapshots(table: LakeTable, every: Sequence[SnapshotInfo]) -> set[int]:
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in every}
     named: set[int] = set()
     for name, reference in table.iceberg.metadata.refs.items():

@@ -44,6 +44,10 @@ class MaintenanceSettings(BaseModel):
     snapshot_age_seconds: float | None = Field(
         default=None, gt=0, description="Older snapshots are expired even within pipeline.snapshot_budget."
     )
+    apply_retention: bool = Field(
+        default=False,
+        description="Whether rows beyond a table's retention_years are removed by themselves, once a day.",
+    )
     orphan_age_seconds: float = Field(
         default=3 * 86_400.0, ge=3600, description="Only files older than this can be orphans."
     )

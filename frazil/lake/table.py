@@ -28,6 +28,7 @@ WATERMARK_SEQUENCE = "frazil.watermark-sequence-number"
 PREVIOUS_WATERMARK = "frazil.previous-watermark"
 BATCH = "frazil.batch"
 LOADS = "frazil.loads"
+DROPPED_AT = "frazil.dropped-at"
 
 _IDS = pa.schema([("_id", pa.string()), ("_seq", pa.int64()), ("_received_at", TIMESTAMP)])
 

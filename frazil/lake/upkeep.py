@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 from frazil.errors import InvalidInput
 from frazil.events.table import TableSpec
+from frazil.lake.beyond import cut_at, no_retention
 from frazil.lake.health import Health
 from frazil.lake.retention import expire_before
 from frazil.lake.settings import MaintenanceSettings
 
-What = Literal["compact", "rewrite_manifests", "expire", "remove_orphans"]
-WORDS: tuple[What, ...] = ("compact", "rewrite_manifests", "expire", "remove_orphans")
+What = Literal["compact", "rewrite_manifests", "expire", "remove_orphans", "retention"]
+WORDS: tuple[What, ...] = ("compact", "rewrite_manifests", "expire", "remove_orphans", "retention")
+_RETENTION_INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,9 @@ class Step:
     min_files: int = 2
     """Fewer small files than this in a partition are left alone."""
     before: datetime | None = None
-    """Snapshots, or files, from before this moment are meant."""
+    """Snapshots, files, or rows from before this moment are meant."""
+    all_snapshots: bool = False
+    """With rows beyond their years, whether the younger snapshots that hold them go too."""
 
     def body(self) -> dict[str, Any]:
         told: dict[str, Any] = {"what": self.what, "table": self.table.removeprefix("main."), "why": self.why}
@@ -36,12 +40,14 @@ class Step:
             told["sort"] = list(self.sort)
         if self.before is not None:
             told["before"] = self.before.isoformat()
+        if self.all_snapshots:
+            told["all_snapshots"] = True
         return told
 
     @property
     def command(self) -> str:
-        verb = {"compact": "compact", "rewrite_manifests": "compact", "expire": "expire", "remove_orphans": "orphans"}
-        return f"frazil {verb[self.what]} {self.table.removeprefix('main.')}"
+        verb = {"rewrite_manifests": "compact", "remove_orphans": "orphans"}.get(self.what, self.what)
+        return f"frazil {verb} {self.table.removeprefix('main.')}"
 
 
 def plan_upkeep(
@@ -51,15 +57,19 @@ def plan_upkeep(
     snapshot_budget: int,
     now: datetime,
     orphans_sought_at: datetime | None = None,
+    retention_applied_at: datetime | None = None,
 ) -> list[Step]:
     """What the table needs now, in the order to do it: what a step frees, the next ones find.
 
     Orphans are sought by the clock alone, because looking for them is most of the work; without a time of the last
-    search there is none in the plan.
+    search there is none in the plan. So are rows beyond their years, and only where the settings allow it.
     """
     # Where every snapshot stays, a rewrite frees nothing: it would only store the rows once more.
     found = [] if health.keeps_all_snapshots else _compaction(health, settings)
     found += _expiry(health, settings, snapshot_budget=snapshot_budget, now=now)
+    if settings.apply_retention and health.retention_years is not None and retention_applied_at is not None:
+        due = retention_applied_at + _RETENTION_INTERVAL <= now
+        found += [_retention(health.table, health.retention_years, now)] if due else []
     if orphans_sought_at is not None:
         due = orphans_sought_at + timedelta(seconds=settings.orphan_interval_seconds) <= now
         found += [_orphans(health.table, settings, now)] if due else []
@@ -75,6 +85,7 @@ def requested_steps(
     snapshot_budget: int,
     now: datetime,
     sort: tuple[str, ...] = (),
+    all_snapshots: bool = False,
 ) -> list[Step]:
     """The steps of one kind that somebody asks for; a compaction then takes every small file that has a second one."""
     if what not in WORDS:
@@ -95,6 +106,10 @@ def requested_steps(
         return [Step("rewrite_manifests", health.table, "it was asked for")] if health.manifests > 1 else []
     if what == "expire":
         return _expiry(health, settings, snapshot_budget=snapshot_budget, now=now)
+    if what == "retention":
+        if spec.retention_years is None:
+            raise no_retention(spec)
+        return [_retention(health.table, spec.retention_years, now, all_snapshots=all_snapshots)]
     return [_orphans(health.table, settings, now)]
 
 
@@ -131,6 +146,11 @@ def _expiry(health: Health, settings: MaintenanceSettings, *, snapshot_budget: i
     number = sum(snapshot.committed_at < before for snapshot in health.lineage)
     why = f"{number} of {len(health.lineage)} snapshots are beyond their time"
     return [Step("expire", health.table, why, before=before)]
+
+
+def _retention(table: str, years: float, now: datetime, *, all_snapshots: bool = False) -> Step:
+    why = f"rows are kept for {years:g} years"
+    return Step("retention", table, why, before=cut_at(years, now.date()), all_snapshots=all_snapshots)
 
 
 def _orphans(table: str, settings: MaintenanceSettings, now: datetime) -> Step:

@@ -18,6 +18,7 @@ _STATE = "maintenance/state/"
 class Upkept:
     compacted_at: datetime | None = None
     orphans_sought_at: datetime | None = None
+    retention_applied_at: datetime | None = None
 
 
 def upkept(registry: Registry, table_uuid: str) -> Upkept:

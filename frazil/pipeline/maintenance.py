@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import Row, SparkSession
@@ -19,6 +20,7 @@ from frazil.lake import (
     LakeTable,
     Rewritten,
     Step,
+    apply_retention,
     audit_rewrite,
     find_orphans,
     make_durable,
@@ -85,6 +87,7 @@ class Maintenance:
             "rewrite_manifests": self._rewrite_manifests,
             "expire": self._expire,
             "remove_orphans": self._remove_orphans,
+            "retention": self._retention,
         }
         facts = do[step.what](step, base)
         self._lake.table(step.table).watermark  # noqa: B018 - raises when the step has torn it
@@ -159,6 +162,15 @@ class Maintenance:
             "metadata_files": metadata,
             "bytes": sum(orphan.bytes for orphan in orphans),
         }
+
+    def _retention(self, step: Step, base: LakeTable) -> dict[str, Any]:
+        return apply_retention(
+            self._lake,
+            base.name,
+            today=datetime.now(UTC).date(),
+            keep_seconds=self._settings.keep_seconds,
+            all_snapshots=step.all_snapshots,
+        )
 
     def _call(self, procedure: str, arguments: str, *, doing: str, code: str) -> list[Row]:
         with spark_errors(doing, code=code):

@@ -131,6 +131,7 @@ class Upkeep:
                 snapshot_budget=self._snapshot_budget,
                 now=datetime.now(UTC),
                 orphans_sought_at=sought_at,
+                retention_applied_at=state.retention_applied_at or _NEVER,
             )
         except NotFound:
             return  # dropped meanwhile
@@ -174,6 +175,7 @@ class Upkeep:
                     snapshot_budget=self._snapshot_budget,
                     now=datetime.now(UTC),
                     sort=tuple(job.params.get("sort") or ()),
+                    all_snapshots=bool(job.params.get("all_snapshots")),
                 )
                 return [(await self._do(step, is_behind)).body() for step in steps]
             except Unavailable:
@@ -209,12 +211,16 @@ class Upkeep:
         return table, health, state
 
     def _remember(self, step: Step) -> None:
-        if step.what not in ("compact", "remove_orphans"):
+        fields = {
+            "compact": "compacted_at",
+            "remove_orphans": "orphans_sought_at",
+            "retention": "retention_applied_at",
+        }
+        if step.what not in fields:
             return
         uuid = self._lake.table(step.table).uuid
         state = upkept(self._lake.registry, uuid)
-        field = {"compact": "compacted_at", "remove_orphans": "orphans_sought_at"}[step.what]
-        remember_upkeep(self._lake.registry, uuid, replace(state, **{field: datetime.now(UTC)}))
+        remember_upkeep(self._lake.registry, uuid, replace(state, **{fields[step.what]: datetime.now(UTC)}))
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -224,7 +224,8 @@ def _damaged(path: Path, reason: str) -> Misconfigured:
         code="catalog_damaged",
         hint=f"put back a copy of {path.name} from a backup, or save what can be read: "
         f"sqlite3 {path} .recover | sqlite3 {path}.new && mv {path}.new {path} "
-        "(the table files in the warehouse are not touched by any of this)",
+        "(the table files in the warehouse are not touched by any of this); "
+        "or move it away and run `frazil catalog repair`, which finds the tables in the warehouse",
     )
 
 

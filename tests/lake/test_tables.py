@@ -282,7 +282,8 @@ def test_a_dropped_table_is_out_of_sight_and_comes_back_with_its_rows(lake: Lake
     with pytest.raises(NotFound):
         lake.table(table.name)
     back = lake.undrop(table.name)
-    assert (back.uuid, back.metadata_location, back.rows) == (before.uuid, before.metadata_location, 1)
+    assert (back.uuid, back.snapshot_id, back.rows) == (before.uuid, before.snapshot_id, 1)
+    assert back.properties == before.properties, "no mark of the drop is left"
     assert lake.dropped() == {} and lake.names() == [table.name]
     assert lake.table(table.name).rows_at([start_of(1)])["v"].to_pylist() == [7]
     lake.alter(table.name, changed_by({"description": "still changeable"}))

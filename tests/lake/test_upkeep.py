@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 from frazil.errors import InvalidInput
-from frazil.lake import Health, Lake, LakeTable, health_of, plan_upkeep, requested_steps, verdict
+from frazil.lake import Health, Lake, LakeTable, beyond_budget, health_of, plan_upkeep, requested_steps, verdict
 from frazil.lake.settings import MaintenanceSettings
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
@@ -117,3 +117,30 @@ def test_a_compaction_that_is_asked_for_takes_what_there_is(lake: Lake) -> None:
 def test_what_was_compacted_is_told_by_the_newest_of_snapshot_and_memory(lake: Lake) -> None:
     table = table_of(lake, 1)
     assert health_of(table, small_below=1, compacted_at=NOW).compacted_at == NOW
+
+
+def test_retention_runs_by_itself_only_where_that_is_set(lake: Lake) -> None:
+    spec = some_table(columns={"v": "long", "d": "date"}, partition=["d"], retention_years=2)
+    lake.create(spec, stream=spec.short_name, identity="i")
+    health = judged(lake.table(spec.name))
+    never = datetime.fromtimestamp(0, UTC)
+
+    def planned(settings: MaintenanceSettings, applied_at: datetime | None, of: Health = health) -> list[str]:
+        steps = plan_upkeep(of, settings, snapshot_budget=100, now=NOW, retention_applied_at=applied_at)
+        return [step.what for step in steps]
+
+    allowed = SETTINGS.model_copy(update={"apply_retention": True})
+    assert planned(SETTINGS, never) == [], "nobody allowed it"
+    assert planned(allowed, never) == ["retention"]
+    assert planned(allowed, NOW - timedelta(hours=23)) == [], "once a day"
+    assert planned(allowed, never, judged(table_of(lake, 0, retention_years=2))) == [], "its partitions tell no time"
+    assert planned(allowed, never, judged(table_of(lake, 0))) == []
+
+
+def test_a_table_that_keeps_all_snapshots_expires_none(lake: Lake) -> None:
+    table = table_of(lake, 6, keep_snapshots="all")
+    health, later = judged(table), NOW + timedelta(days=1)
+    aged = SETTINGS.model_copy(update={"snapshot_age_seconds": 1.0})
+    assert plan_upkeep(health, aged, snapshot_budget=1, now=later) == []
+    assert requested_steps("expire", table.spec, health, aged, snapshot_budget=1, now=later) == []
+    assert beyond_budget(table, budget=1, keep_seconds=0, now=later) == []

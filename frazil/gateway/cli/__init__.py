@@ -15,7 +15,7 @@ import typer
 
 from frazil import __version__
 from frazil.errors import FrazilError
-from frazil.gateway.cli import maintain, repair, serve, tables, token
+from frazil.gateway.cli import catalog, maintain, repair, serve, tables, token
 from frazil.gateway.cli.doctor import doctor as doctor_verb
 from frazil.gateway.cli.jobs import jobs as jobs_verb
 from frazil.gateway.cli.journal import journal as journal_verb
@@ -60,9 +60,12 @@ def build(arguments: list[str]) -> typer.Typer:
     app.command("compact")(maintain.compact)
     app.command("expire")(maintain.expire)
     app.command("orphans")(maintain.orphans)
+    app.command("retention")(maintain.retention)
+    app.command("purge")(maintain.purge)
     app.command("jobs")(jobs_verb)
     app.command("journal")(journal_verb)
     app.add_typer(repair.app, name="repair")
+    app.add_typer(catalog.app, name="catalog")
     app.add_typer(serve.app, name="serve")
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for verb in ("ingest", "export", "demo", "bench"):

@@ -1,4 +1,4 @@
-"""`frazil tables health`, `frazil compact|expire|orphans`: how well kept tables are, and making it better."""
+"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and keeping."""
 
 from __future__ import annotations
 
@@ -107,6 +107,63 @@ def orphans(
         for file in answer["files"]:
             print(f"  {file['path']}  {_size(file['bytes'])}  {file['modified_at'][:19]}")
         print(f"{answer['orphans']:,} files, {_size(answer['bytes'])}")
+
+
+def retention(
+    table: Name,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it only the plan is shown.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,
+    at: Annotated[str | None, typer.Option(metavar="DAY", help="Plan for another day, as in 2030-01-31.")] = None,
+    all_snapshots: Annotated[
+        bool,
+        typer.Option("--all-snapshots", help="Also expire younger snapshots that hold such rows: no way back to them."),
+    ] = False,
+    timeout: Patience = 3600.0,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rows beyond the table's retention_years: what would be removed, and with --apply its removal."""
+    only_plan = dry_run or not apply
+    with connected(data, config, url) as client:
+        answer = client.maintain(
+            table, "retention", dry_run=only_plan, all_snapshots=all_snapshots, at=at, timeout_s=timeout
+        )
+    if as_json or not only_plan:
+        _told(answer, as_json=as_json)
+        return
+    plan = answer["retention"]
+    for part in plan["partitions"]:
+        size = f"{part['rows']:,} rows  {part['files']:,} files  {_size(part['bytes'])}"
+        print(f"  {part['begins'][:10]} to {part['ends'][:10]}  {size}")
+    size = f"{plan['rows']:,} rows in {plan['files']:,} files ({_size(plan['bytes'])})"
+    print(f"{size} are from before {plan['cut'][:10]}; by {plan['column']}, kept {plan['retention_years']:g} years")
+    print(f"{len(plan['expiring_snapshots']):,} snapshots that hold such rows go with them")
+    if plan["holding_snapshots"]:
+        tags = f", the tags {', '.join(plan['holding_tags'])} among them" if plan["holding_tags"] else ""
+        print(f"{len(plan['holding_snapshots']):,} younger ones hold such rows and stay{tags}: see --all-snapshots")
+    if plan["rows"] or plan["expiring_snapshots"]:
+        print(f"to remove them: frazil retention {table} --apply")
+
+
+def purge(
+    table: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is shown.")] = False,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a dropped table for good: rows, history, and what is on the bus. Nothing brings it back."""
+    with connected(data, config, url) as client:
+        answer = client.purge_table(table, dry_run=not yes)
+    if as_json:
+        print_json(answer)
+        return
+    for one in answer["tables"]:
+        print(f"  {one['hidden']}  {one['files']:,} files  {_size(one['bytes'])}  {one['location']}")
+    print("purged" if answer["purged"] else f"to delete this for good: frazil purge {table} --yes")
 
 
 def _told(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -16,9 +16,11 @@ from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, cons
 app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
 app.command("health")(maintain.health)
 app.command("history")(tables_history.history)
+app.command("loads")(tables_history.loads)
 app.command("rows")(tables_history.rows)
 app.command("changes")(tables_history.changes)
 app.command("export-hint")(tables_history.export_hint)
+_TOLD_APART = ("columns", "snapshots", "declaration", "schema", "lineage", "loads")
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column, as in amount:decimal(12,2).")
@@ -68,6 +70,7 @@ def create(
     owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag.")] = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
+    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
     data: Data = None,
     config: Config = None,
     url: Url = None,
@@ -86,6 +89,7 @@ def create(
         "owner": owner,
         "tags": tag,
         "freshness_target_seconds": freshness_target_seconds,
+        "retention_years": retention_years,
     }
     declared |= {word: value for word, value in words.items() if value}
     if not declared.get("name"):
@@ -101,7 +105,7 @@ def create(
 
 @app.command()
 def describe(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
-    """Columns, words, snapshots and the place of the metadata."""
+    """Columns, words, freshness, where its rows come from, snapshots and the place of the metadata."""
     with connected(data, config, url) as client:
         body = client.table(name)
     if as_json:
@@ -116,7 +120,7 @@ def describe(name: Name, data: Data = None, config: Config = None, url: Url = No
     facts.add_column()
     facts.add_column(overflow="fold")
     for key, value in body.items():
-        if key not in ("columns", "snapshots", "declaration", "schema") and value not in (None, "", [], {}):
+        if key not in _TOLD_APART and value not in (None, "", [], {}):
             facts.add_row(f"[dim]{key}[/]", escape(value if isinstance(value, str) else json.dumps(value, default=str)))
     out.print(facts)
     listing = Table("column", "type", "", box=None, pad_edge=False, header_style="dim")
@@ -128,6 +132,13 @@ def describe(name: Name, data: Data = None, config: Config = None, url: Url = No
             listing.add_row(column, str(declared), "")
     out.print()
     out.print(listing)
+    if "lineage" in body:
+        out.print()
+        tables_history.show_lineage(body["lineage"])
+    if body.get("loads"):
+        out.print()
+        tables_history.show_loads(body["loads"][:10])
+        out.print()
     for snapshot in (body.get("snapshots") or [])[:10]:
         out.print(f"[dim]snapshot[/] {escape(json.dumps(snapshot, default=str))}", soft_wrap=True)
 
@@ -143,6 +154,7 @@ def alter(
     owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; all tags are given anew.")] = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
+    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
     data: Data = None,
     config: Config = None,
     url: Url = None,
@@ -156,6 +168,7 @@ def alter(
         "owner": owner,
         "tags": tag,
         "freshness_target_seconds": freshness_target_seconds,
+        "retention_years": retention_years,
     }
     changes = {word: value for word, value in words.items() if value not in (None, {}, [])}
     if not changes:

@@ -1,4 +1,4 @@
-"""`frazil tables history|rows|changes|export-hint`: what a table was, what changed, and how others open it."""
+"""`frazil tables history|loads|rows|changes|export-hint`: what a table was, what changed, and how others open it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,56 @@ def history(
         for snapshot in snapshots
     ]
     _listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, "nothing is committed yet")
+
+
+def loads(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many loads.")] = 20,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The bulk loads of a table, newest first."""
+    with connected(data, config, url) as client:
+        found = client.loads(name, limit=limit)
+    if as_json:
+        print_json({"table": name, "loads": found})
+        return
+    show_loads(found)
+
+
+def show_loads(found: list[dict[str, Any]]) -> None:
+    lines = [
+        [
+            str(load.get("id")),
+            str(load.get("source")),
+            str(load.get("job")),
+            str(load.get("state")),
+            f"{int(load.get('rows') or 0):,}",
+            f"{int(load.get('files') or 0):,}",
+            str(load.get("began_at") or "")[:19],
+            "" if load.get("seconds") is None else f"{load['seconds']:.1f}",
+            str(load.get("snapshot_id") or ""),
+        ]
+        for load in found
+    ]
+    headings = ("load", "source", "job", "state", ">rows", ">files", "began at", ">seconds", "snapshot")
+    _listing(headings, lines, "nothing was loaded into it")
+
+
+def show_lineage(found: list[dict[str, Any]]) -> None:
+    lines = [
+        [
+            str(entry.get("source")),
+            str(entry.get("job")),
+            f"{entry['loads']:,}" if "loads" in entry else "",
+            f"{entry['rows']:,}" if "rows" in entry else "",
+            str(entry.get("last_loaded_at") or "")[:19],
+        ]
+        for entry in found
+    ]
+    _listing(("source", "job", ">loads", ">rows", "last at"), lines, "nothing has come into it yet")
 
 
 def rows(

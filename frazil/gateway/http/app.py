@@ -51,6 +51,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/maintenance", maintenance.ask, methods=["POST"]),
         Route("/v1/loads/csv", loads.csv, methods=["POST"]),
         Route("/v1/loads/postgres", loads.postgres, methods=["POST"]),
+        Route("/v1/tables/{table}/loads", loads.list, methods=["GET"]),
         Route("/v1/tables/{table}/loads", loads.upload, methods=["POST"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),

@@ -1,4 +1,4 @@
-"""POST /v1/loads/csv, /v1/loads/postgres, /v1/tables/{table}/loads: whole sources become rows, by a job of the pipeline."""
+"""POST /v1/loads/csv, /v1/loads/postgres, /v1/tables/{table}/loads: whole sources become rows, by the pipeline."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import Any, BinaryIO
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from frazil.access import Forbidden
 from frazil.errors import InvalidInput, TooLarge, Unavailable
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import IDLE_SECONDS, BodyReader, BodyTimeout, json_body
 from frazil.gateway.http.gateway import Gateway
-from frazil.gateway.http.parameters import only, table_of
+from frazil.gateway.http.parameters import only, table_of, whole_number
 from frazil.gateway.http.parts import Parts
-from frazil.gateway.http.scopes import admin_only, identity_of, ingest_only
+from frazil.gateway.http.provenance import loads_told
+from frazil.gateway.http.scopes import admin_only, identity_of, ingest_only, no_such_table
 from frazil.lake import ask_job, open_jobs
 from frazil.pipeline.csv.ask import parse_load
 from frazil.pipeline.postgres.ask import parse_postgres
@@ -30,6 +32,7 @@ KIND = "csv"
 _TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 _LEFT_SECONDS = 86_400
+_MOST_LOADS = 10_000
 _ROOM_BYTES = 500_000_000
 """An upload stops where the disk would have less left than this."""
 
@@ -76,6 +79,21 @@ class Loads:
         except BaseException:
             await asyncio.to_thread(shutil.rmtree, path.parent, ignore_errors=True)
             raise
+
+    async def list(self, request: Request) -> Response:
+        """The newest loads of a table, for who may read all of its rows."""
+        only(request, "limit")
+        name = table_of(request)
+        grant = identity_of(request).read_grant(name)
+        if grant is None:
+            raise no_such_table(name)
+        if grant.filters:
+            raise Forbidden("this is for who may read all rows of the table", hint="ask whoever gave you the token")
+        limit = whole_number(request, "limit", default=100, most=_MOST_LOADS)
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(name)
+        told = await asyncio.to_thread(loads_told, self._gateway.lake.registry, table, limit=limit)
+        return answer({"table": table.spec.short_name, "loads": told})
 
     async def _may_load(self, request: Request, name: str) -> None:
         """Who may publish to a table may load into it; a table that is not there yet is made by admins."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -24,6 +25,7 @@ from frazil.lake import (
     ask_job,
     find_orphans,
     health_of,
+    plan_retention,
     plan_upkeep,
     requested_steps,
     small_below,
@@ -65,17 +67,20 @@ class Maintenance:
         admin_only(request)
         only(request)
         name = table_of(request)
-        what, sort, dry_run = _wanted(await json_body(request, self._bodies))
+        wanted = _wanted(await json_body(request, self._bodies))
+        what, sort = wanted.what, wanted.sort
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
-        steps = await asyncio.to_thread(self._steps, table, what, sort)
+        steps = await asyncio.to_thread(self._steps, table, wanted)
         told: dict[str, Any] = {"table": table.spec.short_name, "what": what, "plan": [step.body() for step in steps]}
-        if dry_run:
+        if what == "retention":
+            told["retention"] = await asyncio.to_thread(self._retention, table, wanted)
+        if wanted.dry_run:
             if what == "remove_orphans":
                 told |= await asyncio.to_thread(_orphans, table, steps)
             return answer(told)
         self._parts.pipeline_must_be_there(hint="`frazil status` tells more; --dry-run shows the plan without it")
-        params = {"what": what, "sort": list(sort)}
+        params = {"what": what, "sort": list(sort), "all_snapshots": wanted.all_snapshots}
         by = identity_of(request).id
         asked = await asyncio.to_thread(ask_job, self._gateway.lake.registry, "maintenance", name, params, asked_by=by)
         return answer({**told, "id": asked.id, "state": "waiting"}, 202)
@@ -100,15 +105,28 @@ class Maintenance:
         except FrazilError as error:
             return {"table": table.spec.short_name, **error.body()}
 
-    def _steps(self, table: LakeTable, what: str, sort: tuple[str, ...]) -> list[Step]:
+    def _retention(self, table: LakeTable, wanted: Wanted) -> dict[str, Any]:
+        """What is beyond its years: the plan that somebody must have seen before it is carried out."""
+        now = datetime.now(UTC)
+        plan = plan_retention(
+            table,
+            today=wanted.at or now.date(),
+            now=now,
+            keep_seconds=self._gateway.maintenance.keep_seconds,
+            all_snapshots=wanted.all_snapshots,
+        )
+        return plan.body()
+
+    def _steps(self, table: LakeTable, wanted: Wanted) -> list[Step]:
         return requested_steps(
-            what,
+            wanted.what,
             table.spec,
             self._health(table),
             self._gateway.maintenance,
             snapshot_budget=self._gateway.snapshot_budget,
             now=datetime.now(UTC),
-            sort=sort,
+            sort=wanted.sort,
+            all_snapshots=wanted.all_snapshots,
         )
 
 
@@ -122,15 +140,42 @@ def _reads_all(identity: Identity, table: LakeTable) -> bool:
     return grant is not None and not grant.filters
 
 
-def _wanted(body: Any) -> tuple[str, tuple[str, ...], bool]:
-    if not isinstance(body, dict) or body.keys() - {"what", "sort", "dry_run"}:
-        raise InvalidInput("maintenance is {what, sort?, dry_run?}", code="bad_maintenance", hint='{"what": "compact"}')
+@dataclass(frozen=True)
+class Wanted:
+    what: str
+    sort: tuple[str, ...]
+    dry_run: bool
+    all_snapshots: bool
+    at: date | None
+    """The day that a plan of retention is made for."""
+
+
+def _wanted(body: Any) -> Wanted:
+    if not isinstance(body, dict) or body.keys() - {"what", "sort", "dry_run", "all_snapshots", "at"}:
+        raise InvalidInput(
+            "maintenance is {what, sort?, dry_run?, all_snapshots?, at?}",
+            code="bad_maintenance",
+            hint='{"what": "compact"}',
+        )
     what, sort, dry_run = body.get("what"), body.get("sort") or [], body.get("dry_run", False)
-    if not isinstance(what, str) or not isinstance(dry_run, bool):
-        raise InvalidInput("`what` is a word, `dry_run` true or false", code="bad_maintenance")
+    all_snapshots, at = body.get("all_snapshots", False), body.get("at")
+    if not isinstance(what, str) or not isinstance(dry_run, bool) or not isinstance(all_snapshots, bool):
+        raise InvalidInput("`what` is a word, `dry_run` and `all_snapshots` true or false", code="bad_maintenance")
+    if (all_snapshots or at is not None) and what != "retention":
+        raise InvalidInput("`all_snapshots` and `at` are of retention", code="bad_maintenance", hint="leave them out")
+    if at is not None and not dry_run:
+        # A day to come would remove rows that are within their years today.
+        raise InvalidInput("only a plan is made for another day", code="bad_maintenance", hint='"dry_run": true')
     if not isinstance(sort, list) or not all(isinstance(column, str) for column in sort):
         raise InvalidInput("`sort` is a list of columns", code="bad_maintenance", hint='"sort": ["customer"]')
-    return what, tuple(sort), dry_run
+    return Wanted(what, tuple(sort), dry_run, all_snapshots, None if at is None else _day(at))
+
+
+def _day(text: Any) -> date:
+    try:
+        return date.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("`at` is a day", code="bad_maintenance", hint='"at": "2030-01-31"') from error
 
 
 def _orphans(table: LakeTable, steps: list[Step]) -> dict[str, Any]:

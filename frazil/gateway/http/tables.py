@@ -14,6 +14,7 @@ from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import flag, only, table_of
 from frazil.gateway.http.scopes import admin_only, identity_of, known_only, shown
 from frazil.gateway.http.tellings import TableTelling
+from frazil.gateway.ingest.purging import purge
 from frazil.lake import LakeTable
 from frazil.runtime.repair import repair_bus, repair_watermark
 
@@ -64,9 +65,19 @@ class Tables:
         return answer(_brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
 
     async def drop(self, request: Request) -> Response:
+        """Take a table out of sight; with `purge` delete for good what was dropped under this name before."""
         admin_only(request)
-        only(request)
+        only(request, "purge", "dry_run")
         name = table_of(request)
+        if flag(request, "purge"):
+            gateway = self._gateway
+            return answer(
+                await purge(
+                    name, bus=gateway.bus, lake=gateway.lake, journal=gateway.journal, dry_run=flag(request, "dry_run")
+                )
+            )
+        if flag(request, "dry_run"):
+            raise InvalidInput("only a purge has a dry run", code="bad_parameter", hint="?purge=true&dry_run=true")
         await self._gateway.declarations.drop(name)
         self._gateway.writers.retire(name)
         return answer(

@@ -10,6 +10,7 @@ from typing import Any
 from frazil.errors import FrazilError
 from frazil.events import Token, sequence_of, start_of
 from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.provenance import age_of_load, is_only_loaded, provenance
 from frazil.lake import LakeTable
 
 _PATIENCE_SECONDS = 1.0
@@ -86,6 +87,7 @@ class TableTelling:
             "files": table.files,
             "bytes": table.bytes,
             **await self.status(table),
+            **await asyncio.to_thread(provenance, self._gateway.lake.registry, table),
             "snapshots": [
                 {
                     "snapshot_id": snapshot.snapshot_id,
@@ -108,7 +110,11 @@ def _token(table: LakeTable, watermark: int) -> str:
 
 
 def _freshness(table: LakeTable, standing: Standing) -> dict[str, Any]:
+    """How old what a reader sees may be: behind its stream, or since the last load of a table that only loads fill."""
     target = table.spec.freshness_target_seconds
     age = standing.lag_seconds
-    met = None if target is None or age is None else age <= target
+    if loaded := is_only_loaded(table, standing.watermark) and standing.lag_events == 0:
+        age = age_of_load(table)
+    is_known = target is not None and (age is not None or loaded)
+    met = age is not None and target is not None and age <= target if is_known else None
     return {"target_seconds": target, "age_seconds": age, "met": met}

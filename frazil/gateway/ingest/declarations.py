@@ -15,7 +15,7 @@ from frazil.gateway.ingest.directory import TableDirectory
 from frazil.lake import Lake, LakeTable, changed_by, same_declaration
 from frazil.storage import Journal
 
-_CHANGES = ("add_columns", "widen", "description", "owner", "tags", "freshness_target_seconds")
+_CHANGES = ("add_columns", "widen", "description", "owner", "tags", "freshness_target_seconds", "retention_years")
 
 
 class Declarations:

@@ -21,6 +21,7 @@ class ContractServer:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Any]] = {}
+        self.plan: dict[str, Any] = {}
         self.dropped: dict[str, dict[str, Any]] = {}
         self.events: dict[str, dict[str, bytes]] = {}
         self.requests: list[tuple[str, str, dict[str, list[str]], bytes]] = []
@@ -77,6 +78,10 @@ class ContractServer:
                 return 200, {"table": name, **json.loads(body)}, {}
             case _, ["tables", name] if name not in self.tables:
                 return problem(404, "table_not_found", f"no table {name}", hint="frazil tables list")
+            case "POST", ["tables", name, "maintenance"]:
+                return 200, {"table": name, **self.plan}, {}
+            case "GET", ["tables", name, "loads"]:
+                return 200, {"loads": self.tables[name]["loads"]}, {}
             case "GET", ["tables", name]:
                 return 200, self.tables[name], {}
             case "PATCH", ["tables", name]:

@@ -81,6 +81,10 @@ VERBS: dict[str, Verb] = {
         # Who sees only a part of the rows must not learn from files how many there are.
         {"-": 404, "R": (200, 403), "I": 404, "RI": 200, "A": 200},
     ),
+    "loads": Verb(
+        lambda http, table: http.get(f"/v1/tables/{table}/loads"),
+        {"-": 404, "R": (200, 403), "I": 404, "RI": 200, "A": 200},
+    ),
     "maintain": Verb(
         lambda http, table: http.post(f"/v1/tables/{table}/maintenance", json={"what": "compact", "dry_run": True}),
         ADMINS | {"A": 200},

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import msgspec
@@ -83,3 +83,27 @@ async def test_what_makes_no_sense_is_refused(gateway: Running, lake: Lake, tmp_
     told = await gateway.http.post("/v1/tables/orders/maintenance", json=body)
     assert told.status_code == 422, told.text
     assert open_jobs(lake.registry) == []
+
+
+async def test_retention_is_planned_and_only_then_asked_for(gateway: Running, lake: Lake, tmp_path: Path) -> None:
+    await gateway.declare(name="old", columns={"v": "long", "d": "date"}, partition=["d"])
+    path = "/v1/tables/old/maintenance"
+    refused = await gateway.http.post(path, json={"what": "retention", "dry_run": True})
+    assert refused.status_code == 422 and refused.json()["error"]["code"] == "no_retention"
+    altered = await gateway.http.patch("/v1/tables/old", json={"retention_years": 2})
+    assert altered.json()["retention_years"] == 2
+    append(lake, "main.old", [{"v": 1, "d": date(2001, 2, 3)}, {"v": 2, "d": date.today()}])
+    told = (await gateway.http.post(path, json={"what": "retention", "dry_run": True})).json()
+    assert told["retention"]["rows"] == 1 and told["retention"]["partitions"][0]["begins"][:10] == "2001-02-03"
+    then = {"what": "retention", "dry_run": True, "at": "2003-02-03"}
+    assert (await gateway.http.post(path, json=then)).json()["retention"]["rows"] == 0
+    assert open_jobs(lake.registry) == [] and lake.table("main.old").rows == 2
+
+    for wrong in ({"at": "2100-01-01"}, {"dry_run": True, "at": "soon"}, {"all_snapshots": 1}):
+        assert (await gateway.http.post(path, json={"what": "retention", **wrong})).status_code == 422
+    assert (await gateway.http.post(path, json={"what": "expire", "all_snapshots": True})).status_code == 422
+    pipeline_says(tmp_path, "ok")
+    asked = await gateway.http.post(path, json={"what": "retention", "all_snapshots": True})
+    assert asked.status_code == 202
+    (job,) = open_jobs(lake.registry)
+    assert job.params["what"] == "retention" and job.params["all_snapshots"] is True
