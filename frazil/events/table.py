@@ -22,6 +22,14 @@ MAX_COLUMNS = 1000
 UnknownFields = Literal["evolve", "keep", "reject"]
 
 EXTRA = "_extra"
+PATCH = "_patch"
+"""In a history: the fields that a patch gave; null for every other event."""
+DELETED = "_deleted"
+"""In the base of an entity: whether the key is gone. Its row stays, so that an old event cannot bring it back."""
+HISTORY_SUFFIX = "__history"
+RESERVED_SUFFIXES = (HISTORY_SUFFIX, "__quarantine")
+_KINDS = ("log", "entity", "history")
+_KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("_seq", pa.int64(), nullable=False),
     pa.field("_id", pa.string(), nullable=False),
@@ -96,6 +104,14 @@ class TableSpec:
         """The name as users write it: without the default namespace."""
         return self.name.removeprefix(f"{DEFAULT_NAMESPACE}.")
 
+    def history(self) -> TableSpec:
+        """The log that the events of this entity go to. It has no partitions: each commit would write to all."""
+        return replace(self, name=history_of(self.name), kind="history", partition=())
+
+    def stored_schema(self) -> pa.Schema:
+        """The columns in the files: those of a row, and of the base of an entity also whether the key is gone."""
+        return self._row_schema.append(pa.field(DELETED, pa.bool_())) if self.kind == "entity" else self._row_schema
+
     def row_schema(self) -> pa.Schema:
         """The columns of a committed row: the system's, then the declared, then `_extra` where unknowns are kept."""
         return self._row_schema
@@ -110,6 +126,8 @@ class TableSpec:
         fields += [pa.field(name, column.type.arrow) for name, column in self.columns.items()]
         if self.unknown_fields == "keep":
             fields.append(pa.field(EXTRA, pa.string()))
+        if self.kind == "history":
+            fields.append(pa.field(PATCH, pa.list_(pa.field("element", pa.string()))))
         return pa.schema(fields)
 
     @cached_property
@@ -204,13 +222,16 @@ def parse_table(declared: Any) -> TableSpec:
         raise InvalidInput("a table is declared by an object with `name` and `columns`", code="bad_declaration")
     _only_known(declared, _FIELDS, "a table")
     kind = declared.get("kind") or "log"
-    if kind != "log":
+    if kind not in _KINDS:
         raise InvalidInput(
-            f"tables of kind {str(kind)[:40]!r} are not part of this version",
+            f"there are no tables of kind {str(kind)[:40]!r}",
             code="unsupported_kind",
-            hint='declare it with kind "log"',
+            hint='declare it with kind "log" or "entity"',
         )
     columns = parse_columns(declared.get("columns"))
+    name = table_name(declared["name"])
+    if kind != "log":
+        columns = _keyed(name, kind, columns, _strings(declared, "key"))
     unknown: UnknownFields = declared.get("unknown_fields") or "reject"
     if unknown not in ("evolve", "keep", "reject"):
         raise InvalidInput(
@@ -218,7 +239,7 @@ def parse_table(declared: Any) -> TableSpec:
         )
     names = set(columns)
     return TableSpec(
-        name=table_name(declared["name"]),
+        name=name,
         kind=kind,
         columns=columns,
         key=_column_list(declared, "key", names),
@@ -230,6 +251,40 @@ def parse_table(declared: Any) -> TableSpec:
         text=_column_list(declared, "text", names),
         freshness_target_seconds=_seconds(declared, "freshness_target_seconds"),
     )
+
+
+def history_of(name: str) -> str:
+    """The table that holds the events of this entity."""
+    return name + HISTORY_SUFFIX
+
+
+def entity_of(name: str) -> str:
+    """The entity whose events this table holds; any other table is its own."""
+    return name.removesuffix(HISTORY_SUFFIX)
+
+
+def _keyed(name: str, kind: str, columns: dict[str, Column], key: tuple[str, ...]) -> dict[str, Column]:
+    """The columns of an entity: those of its key are required, and of kinds whose values are equal or not."""
+    if not key:
+        raise InvalidInput(
+            "an entity needs a key", code="bad_key", hint='name its columns, as in "key": ["id"]; or declare a log'
+        )
+    if len(set(key)) != len(key):
+        raise InvalidInput("the key names a column twice", code="bad_key")
+    if kind == "entity" and not NAME.match(history_of(name).partition(".")[2]):
+        raise InvalidInput(
+            "the name of an entity has at most 54 characters",
+            code="bad_table_name",
+            hint=f"its history is named with {HISTORY_SUFFIX!r} behind it",
+        )
+    for column in key:
+        if column in columns and columns[column].type.kind not in _KEY_KINDS:
+            raise InvalidInput(
+                f"a {columns[column].type.kind} column cannot be part of a key: {column!r}",
+                code="bad_key",
+                hint="a key is made of " + ", ".join(_KEY_KINDS),
+            )
+    return {name: replace(column, required=True) if name in key else column for name, column in columns.items()}
 
 
 def _parse_partition(text: str, columns: Mapping[str, Column]) -> Partition:

@@ -12,6 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
+    from frazil.lake.entity import (
+        Entity,
+        alter_entity,
+        brought_in_line,
+        create_entity,
+        drop_entity,
+        finish_declaring,
+        load_entity,
+        paired,
+        undrop_entity,
+    )
     from frazil.lake.export import ExportHint, export_hint
     from frazil.lake.health import Health, health_of
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
@@ -29,12 +40,20 @@ if TYPE_CHECKING:
     from frazil.lake.retention import beyond_budget, expire_before
     from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
     from frazil.lake.table import LakeTable, SnapshotInfo
-    from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
+    from frazil.lake.travel import (
+        SnapshotExpired,
+        columns_at,
+        snapshot_as_of,
+        snapshot_by_id,
+        snapshot_with,
+        watermark_at,
+    )
     from frazil.lake.upkeep import Step, plan_upkeep, requested_steps, small_below, verdict
 
 _HOMES = {
     "AuditFailed": "commit",
     "Document": "registry",
+    "Entity": "entity",
     "ExportHint": "export",
     "Health": "health",
     "Lake": "catalog",
@@ -49,39 +68,49 @@ _HOMES = {
     "SnapshotInfo": "table",
     "Step": "upkeep",
     "Upkept": "requests",
+    "alter_entity": "entity",
     "answer_request": "requests",
     "ask_upkeep": "requests",
     "audit": "commit",
     "audit_rewrite": "rewritten",
     "beyond_budget": "retention",
+    "brought_in_line": "entity",
     "changed_by": "catalog",
     "columns_at": "travel",
+    "create_entity": "entity",
+    "drop_entity": "entity",
     "expire_before": "retention",
     "export_hint": "export",
     "find_orphans": "orphans",
+    "finish_declaring": "entity",
     "health_of": "health",
+    "load_entity": "entity",
     "make_durable": "commit",
     "open_lake": "catalog",
+    "paired": "entity",
     "plan_upkeep": "upkeep",
     "publish": "commit",
     "remember_upkeep": "requests",
     "remove_orphans": "orphans",
-    "requested_steps": "upkeep",
     "request_result": "requests",
+    "requested_steps": "upkeep",
     "rewrites": "rewritten",
     "same_declaration": "catalog",
     "small_below": "upkeep",
     "snapshot_as_of": "travel",
     "snapshot_by_id": "travel",
     "snapshot_with": "travel",
+    "undrop_entity": "entity",
     "upkept": "requests",
     "verdict": "upkeep",
     "waiting_requests": "requests",
+    "watermark_at": "travel",
 }
 
 __all__ = [
     "AuditFailed",
     "Document",
+    "Entity",
     "ExportHint",
     "Health",
     "Lake",
@@ -96,19 +125,26 @@ __all__ = [
     "SnapshotInfo",
     "Step",
     "Upkept",
+    "alter_entity",
     "answer_request",
     "ask_upkeep",
     "audit",
     "audit_rewrite",
     "beyond_budget",
+    "brought_in_line",
     "changed_by",
     "columns_at",
+    "create_entity",
+    "drop_entity",
     "expire_before",
     "export_hint",
     "find_orphans",
+    "finish_declaring",
     "health_of",
+    "load_entity",
     "make_durable",
     "open_lake",
+    "paired",
     "plan_upkeep",
     "publish",
     "remember_upkeep",
@@ -121,9 +157,11 @@ __all__ = [
     "snapshot_as_of",
     "snapshot_by_id",
     "snapshot_with",
+    "undrop_entity",
     "upkept",
     "verdict",
     "waiting_requests",
+    "watermark_at",
 ]
 
 

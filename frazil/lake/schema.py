@@ -33,7 +33,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from frazil.events.table import EXTRA, Partition, TableSpec
+from frazil.events.table import DELETED, EXTRA, PATCH, Partition, TableSpec
 from frazil.events.types import ColumnType
 
 _PLAIN: dict[str, IcebergType] = {
@@ -63,6 +63,14 @@ TABLE_PROPERTIES = {
     # Each commit writes a whole metadata file; the old ones are of no use beyond a reader's patience.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+}
+
+
+BASE_PROPERTIES = {
+    # Readers of every engine see plain rows: no delete files, and least of all equality deletes.
+    "write.merge.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.delete.mode": "copy-on-write",
 }
 
 
@@ -98,6 +106,11 @@ def iceberg_schema(spec: TableSpec) -> Schema:
         fields.append(NestedField(next(ids), name, iceberg_type(column.type, ids), doc=column.description or None))
     if spec.unknown_fields == "keep":
         fields.append(NestedField(next(ids), EXTRA, StringType(), doc="fields that no column was declared for"))
+    if spec.kind == "history":
+        given = ListType(next(ids), StringType(), element_required=False)
+        fields.append(NestedField(next(ids), PATCH, given, doc="the fields that a patch gave"))
+    if spec.kind == "entity":
+        fields.append(NestedField(next(ids), DELETED, BooleanType(), doc="whether the key is gone"))
     return Schema(*fields)
 
 

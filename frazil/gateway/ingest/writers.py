@@ -76,7 +76,7 @@ class TableWriters:
     async def _warm_all(self) -> None:
         for table in self._directory.tables():
             try:
-                await self.of(table).warm(patience_seconds=3600)
+                await self.of(await self._directory.fed(table.name)).warm(patience_seconds=3600)
             except FrazilError as error:
                 log.warning("not ready for events: %s", error, extra={"table": table.name})
 
