@@ -24,8 +24,6 @@ UnknownFields = Literal["evolve", "keep", "reject"]
 EXTRA = "_extra"
 PATCH = "_patch"
 """In a history: the fields that a patch gave; null for every other event."""
-DELETED = "_deleted"
-"""In the base of an entity: whether the key is gone. Its row stays, so that an old event cannot bring it back."""
 HISTORY_SUFFIX = "__history"
 RESERVED_SUFFIXES = (HISTORY_SUFFIX, "__quarantine")
 _KINDS = ("log", "entity", "history")
@@ -107,10 +105,6 @@ class TableSpec:
     def history(self) -> TableSpec:
         """The log that the events of this entity go to. It has no partitions: each commit would write to all."""
         return replace(self, name=history_of(self.name), kind="history", partition=())
-
-    def stored_schema(self) -> pa.Schema:
-        """The columns in the files: those of a row, and of the base of an entity also whether the key is gone."""
-        return self._row_schema.append(pa.field(DELETED, pa.bool_())) if self.kind == "entity" else self._row_schema
 
     def row_schema(self) -> pa.Schema:
         """The columns of a committed row: the system's, then the declared, then `_extra` where unknowns are kept."""

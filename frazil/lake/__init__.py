@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         undrop_entity,
     )
     from frazil.lake.export import ExportHint, export_hint
+    from frazil.lake.folded import Folded, audit_fold
     from frazil.lake.health import Health, health_of
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
     from frazil.lake.registry import Document, Registry
@@ -55,6 +56,7 @@ _HOMES = {
     "Document": "registry",
     "Entity": "entity",
     "ExportHint": "export",
+    "Folded": "folded",
     "Health": "health",
     "Lake": "catalog",
     "LakeTable": "table",
@@ -72,6 +74,7 @@ _HOMES = {
     "answer_request": "requests",
     "ask_upkeep": "requests",
     "audit": "commit",
+    "audit_fold": "folded",
     "audit_rewrite": "rewritten",
     "beyond_budget": "retention",
     "brought_in_line": "entity",
@@ -112,6 +115,7 @@ __all__ = [
     "Document",
     "Entity",
     "ExportHint",
+    "Folded",
     "Health",
     "Lake",
     "LakeTable",
@@ -129,6 +133,7 @@ __all__ = [
     "answer_request",
     "ask_upkeep",
     "audit",
+    "audit_fold",
     "audit_rewrite",
     "beyond_budget",
     "brought_in_line",

@@ -33,7 +33,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from frazil.events.table import DELETED, EXTRA, PATCH, Partition, TableSpec
+from frazil.events.table import EXTRA, PATCH, Partition, TableSpec
 from frazil.events.types import ColumnType
 
 _PLAIN: dict[str, IcebergType] = {
@@ -92,12 +92,13 @@ def iceberg_type(declared: ColumnType, ids: count[int]) -> IcebergType:
 
 def iceberg_schema(spec: TableSpec) -> Schema:
     ids = count(1)
+    given = spec.kind != "entity"  # Spark cannot know that what it merges from an aggregation is never null
     fields = [
-        NestedField(next(ids), "_seq", LongType(), required=True, doc="position in the stream"),
-        NestedField(next(ids), "_id", StringType(), required=True, doc="event id"),
-        NestedField(next(ids), "_op", StringType(), required=True, doc="what the event does"),
-        NestedField(next(ids), "_ts", TimestamptzType(), required=True, doc="when it happened"),
-        NestedField(next(ids), "_received_at", TimestamptzType(), required=True, doc="when it was received"),
+        NestedField(next(ids), "_seq", LongType(), required=given, doc="position in the stream"),
+        NestedField(next(ids), "_id", StringType(), required=given, doc="event id"),
+        NestedField(next(ids), "_op", StringType(), required=given, doc="what the event does"),
+        NestedField(next(ids), "_ts", TimestamptzType(), required=given, doc="when it happened"),
+        NestedField(next(ids), "_received_at", TimestamptzType(), required=given, doc="when it was received"),
         NestedField(next(ids), "_actor", StringType(), doc="who did it"),
         NestedField(next(ids), "_source", StringType(), doc="which system sent it"),
         NestedField(next(ids), "_workspace", StringType(), doc="which workspace it belongs to"),
@@ -107,10 +108,8 @@ def iceberg_schema(spec: TableSpec) -> Schema:
     if spec.unknown_fields == "keep":
         fields.append(NestedField(next(ids), EXTRA, StringType(), doc="fields that no column was declared for"))
     if spec.kind == "history":
-        given = ListType(next(ids), StringType(), element_required=False)
-        fields.append(NestedField(next(ids), PATCH, given, doc="the fields that a patch gave"))
-    if spec.kind == "entity":
-        fields.append(NestedField(next(ids), DELETED, BooleanType(), doc="whether the key is gone"))
+        names = ListType(next(ids), StringType(), element_required=False)
+        fields.append(NestedField(next(ids), PATCH, names, doc="the fields that a patch gave"))
     return Schema(*fields)
 
 

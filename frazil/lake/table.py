@@ -209,7 +209,7 @@ class LakeTable:
 
     def scan(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows of the current snapshot, or some of their columns."""
-        schema = self.spec.stored_schema()
+        schema = self.spec.row_schema()
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         yield from self._scan(None, schema)
