@@ -116,6 +116,8 @@ def open_journal(settings: Settings) -> Journal:
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
     from frazil.pipeline.committer import Limits
+    from frazil.pipeline.folder import Folder
+    from frazil.pipeline.folding import Folding, FoldLimits
     from frazil.pipeline.maintenance import Maintenance
     from frazil.pipeline.service import Pipeline, Report
     from frazil.pipeline.session import is_alive, open_session
@@ -160,6 +162,15 @@ async def run_pipeline(settings: Settings) -> None:
             parallel_tables=settings.pipeline.parallel_tables,
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
+            make_folding=lambda note: Folding(
+                make_folder=lambda name: Folder(
+                    parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
+                ),
+                limits=FoldLimits(settings.pipeline.fold_rows, settings.pipeline.fold_age_seconds),
+                snapshot_budget=settings.pipeline.snapshot_budget,
+                note=note,
+                locations=parts.lake.locations,
+            ),
             make_upkeep=lambda note: Upkeep(
                 lake=parts.lake,
                 worker=Maintenance(parts.lake, session, settings.maintenance),
