@@ -106,7 +106,7 @@ async def test_tokens_name_the_entity_and_count_for_its_history_too(house: House
     assert (await house.refused(f"SELECT 1 FROM {t}", min_token=token, freshness="committed", timeout_s=0.2))[0] == 504
     assert not (await house.http.get("/v1/visibility", params={"token": token})).json()["visible"]
     await house.commit(f"{t}__history")
-    visible = (await house.http.get("/v1/visibility", params={"token": token})).json()
+    visible = (await house.http.get("/v1/visibility", params={"token": token, "wait_s": 10})).json()
     assert visible["visible"] and list(visible["tables"]) == [t]
     for name in (t, f"{t}__history"):
         found = await house.rows(f"SELECT name FROM {name}", min_token=token, freshness="committed")
@@ -272,13 +272,12 @@ async def test_required_columns_of_deletes_and_patches(house: House) -> None:
 async def test_patches_as_arrow(house: House) -> None:
     t = await people(house)
     await do(house, t, *(upsert(key, name="a", team="x", age=1) for key in (1, 2, 3)))
+    data = [{"id": 1, "name": "n1", "age": None}, {"id": 2, "age": 5}, {"id": 3}, {"id": 4, "name": "n4", "age": 6}]
     rows = pa.table(
         {
             "op": ["patch", "patch", "delete", None],
-            "id": [1, 2, 3, 4],
-            "name": ["n1", None, None, "n4"],
-            "age": pa.array([None, 5, None, 6], pa.int32()),
             "fields": pa.array([None, ["age"], None, None], pa.list_(pa.string())),
+            "data": pa.array(data, pa.struct({"id": pa.int64(), "name": pa.string(), "age": pa.int32()})),
         }
     )
     sink = pa.BufferOutputStream()
