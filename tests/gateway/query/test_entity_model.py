@@ -26,7 +26,7 @@ class Walk:
     def __init__(self, house: House, table: str, seed: int) -> None:
         self.house = house
         self.table = table
-        self.random = random.Random(seed)  # noqa: S311
+        self.random = random.Random(seed)
         self.clock = 0
         self.committed = 0
         self.sent: list[Row] = []
