@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         finish_declaring,
         load_entity,
         paired,
-        undrop_entity,
+        undrop,
     )
     from frazil.lake.export import ExportHint, export_hint
     from frazil.lake.folded import Folded, audit_fold
@@ -103,7 +103,7 @@ _HOMES = {
     "snapshot_as_of": "travel",
     "snapshot_by_id": "travel",
     "snapshot_with": "travel",
-    "undrop_entity": "entity",
+    "undrop": "entity",
     "upkept": "requests",
     "verdict": "upkeep",
     "waiting_requests": "requests",
@@ -162,7 +162,7 @@ __all__ = [
     "snapshot_as_of",
     "snapshot_by_id",
     "snapshot_with",
-    "undrop_entity",
+    "undrop",
     "upkept",
     "verdict",
     "waiting_requests",

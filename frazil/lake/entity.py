@@ -113,12 +113,20 @@ def drop_entity(lake: Lake, name: str) -> None:
     lake.drop(name)
 
 
-def undrop_entity(lake: Lake, base: LakeTable) -> Entity:
-    """Bring back the history of a base that is in sight again."""
+def undrop(lake: Lake, name: str) -> LakeTable:
+    """Bring back the table of this name that was dropped last; an entity base first, so that it can be done again."""
+    halved = find(lake, name)
+    table = halved if halved is not None and halved.spec.kind == "entity" else lake.undrop(name)
+    if table.spec.kind == "entity":
+        crash_point("after_undrop_of_base")
+        _undrop_history(lake, table)
+    return table
+
+
+def _undrop_history(lake: Lake, base: LakeTable) -> None:
     name = history_of(base.name)
-    history = find(lake, name)
-    if history is not None and history.uuid != base.history_uuid:
+    if find(lake, name) is not None:
         raise Conflict(
-            f"another table is named {name.removeprefix('main.')!r}", code="table_exists", hint="drop that one first"
+            f"a table named {base.spec.short_name!r} exists", code="table_exists", hint="drop that one first"
         )
-    return Entity(base, history or lake.undrop(name, uuid=base.history_uuid))
+    lake.undrop(name, uuid=base.history_uuid)

@@ -22,7 +22,7 @@ from frazil.lake import (
     finish_declaring,
     load_entity,
     same_declaration,
-    undrop_entity,
+    undrop,
 )
 from frazil.storage import Journal
 
@@ -121,22 +121,9 @@ class Declarations:
             self._lake.drop(name)
 
     async def undrop(self, name: str) -> LakeTable:
-        table = await asyncio.to_thread(self._undrop, name)
+        table = await asyncio.to_thread(undrop, self._lake, name)
         await self._directory.refresh()
         self._journal.append("table_undropped", table=name)
-        return table
-
-    def _undrop(self, name: str) -> LakeTable:
-        """An entity comes back base first. One that came back by halves is finished."""
-        try:
-            halved = self._lake.table(name)
-        except NotFound:
-            table = self._lake.undrop(name)
-        else:
-            table = halved if halved.spec.kind == "entity" else self._lake.undrop(name)
-        if table.spec.kind == "entity":
-            crash_point("after_undrop_of_base")
-            undrop_entity(self._lake, table)
         return table
 
     async def dropped(self) -> dict[str, list[str]]:
