@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -214,6 +216,7 @@ async def test_the_history_of_a_key(house: House) -> None:
     t = await people(house)
     await do(house, t, upsert(7, name="a"), upsert(8, name="x"), patch(7, name="b"))
     await house.commit(f"{t}__history")
+    await house.running.gateway.directory.refresh()
     await do(house, t, delete(7))
     told = (await house.http.get(f"/v1/tables/{t}/rows", params={"key": "id=7"})).json()
     assert [version["row"]["_op"] for version in told["versions"]] == ["upsert", "patch", "delete"]
@@ -316,3 +319,20 @@ async def test_drop_and_undrop_take_both(house: House) -> None:
     undropped = await house.http.post(f"/v1/tables/{t}/undrop")
     assert undropped.status_code == 200 and await house.rows(f"SELECT * FROM {t}") == []
     await house.http.delete(f"/v1/tables/{t}")
+
+
+async def test_the_documented_statement_tells_old_and_new_values(house: House) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "entities.md").read_text()
+    (sql,) = re.findall(r"<<'EOF'\n(WITH applied.*?)\nEOF", page, re.DOTALL)
+    t = await house.table({"id": "long", "email": "string", "plan": "string"}, kind="entity", key=["id"])
+    await do(
+        house,
+        t,
+        upsert(1, "01", email="a"),
+        patch(1, "02", plan="x"),
+        patch(1, "03", email="b"),
+        patch(1, "02", email="late"),
+        delete(1, "04"),
+    )
+    rows = await house.rows(sql.replace("users__history", f"{t}__history"))
+    assert [row[-2:] for row in rows] == [[None, "a"], ["a", "b"], ["b", None]]
