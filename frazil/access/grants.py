@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from frazil.errors import InvalidInput
-from frazil.events.table import SYSTEM_NAMESPACE, table_name
+from frazil.events.table import SYSTEM_NAMESPACE, entity_of, table_name
 
 Mask = Literal["null", "hash", "redact"]
 Verb = Literal["ingest", "read", "sql", "admin"]
@@ -50,6 +50,7 @@ class Grant:
         return self.where is not None or bool(self.masks)
 
     def matches(self, table: str) -> bool:
+        table = entity_of(table)  # a history is as visible as what it is the history of
         if self.tables == "*":
             return not table.startswith(f"{SYSTEM_NAMESPACE}.")
         if self.tables.endswith(".*"):
@@ -144,6 +145,11 @@ def _parse_scope(text: str) -> tuple[Verb, str]:
         full = f"{table_name(tables[:-1] + 'x').removesuffix('.x')}.*"
     else:
         full = table_name(tables)
+        if full != entity_of(full):
+            raise _bad(
+                f"{tables[:80]!r} is a history, which has the grants of its entity",
+                hint=f"{verb}:{entity_of(tables)} is for both",
+            )
     if verb == "ingest" and full.startswith(f"{SYSTEM_NAMESPACE}."):
         raise _bad("nobody may write to the tables of the system", hint=f"read:{tables} lets a token read them")
     return verb, full  # type: ignore[return-value]

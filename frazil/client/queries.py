@@ -130,6 +130,11 @@ class Queries(Transport):
         """Every version of the row of one event id, oldest first, those not committed yet included."""
         return self._call("GET", f"{table_path(table)}/rows/{quote(id, safe='')}/history")
 
+    def key_history(self, table: str, **key: object) -> dict[str, Any]:
+        """Every event of one key of an entity, oldest first, also those that did not apply."""
+        params = {"key": [f"{column}={value}" for column, value in key.items()]}
+        return self._call("GET", f"{table_path(table)}/rows", params=params)
+
     def changes(
         self, table: str, from_snapshot: int, to_snapshot: int | None = None, *, limit: int | None = None
     ) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Events: what producers send, how it travels, and the tokens that say how far a reader is."""
 
 from frazil.events.position import Mark, Token, position, sequence_of, start_of
-from frazil.events.table import SYSTEM_NAMESPACE, Column, TableSpec, parse_table, table_name
+from frazil.events.table import SYSTEM_NAMESPACE, Column, TableSpec, entity_of, history_of, parse_table, table_name
 
 __all__ = [
     "SYSTEM_NAMESPACE",
@@ -9,6 +9,8 @@ __all__ = [
     "Mark",
     "TableSpec",
     "Token",
+    "entity_of",
+    "history_of",
     "parse_table",
     "position",
     "sequence_of",

@@ -2,6 +2,8 @@
 
 The table's columns stand next to the envelope's, or inside one struct column `data`, which is the way for a table that
 has itself a column `id` or `ts`. Values are cast only where nothing is lost.
+
+A patch sets every column of the stream, nulls too, unless the row names what it sets in a list column `fields`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pyarrow.types as pt
 
 from frazil.errors import InvalidInput
 from frazil.events.arrow_cast import as_json, cast_exact, check_taken, new_type, plain, row_bytes, to_python, type_depth
-from frazil.events.envelope import ENVELOPE, INSERT, MAX_TEXT, assemble
+from frazil.events.envelope import DELETE, ENVELOPE, MAX_TEXT, PATCH_OP, assemble, not_an_op, ops_of
 from frazil.events.ipc_guard import unpacked_bytes
 from frazil.events.json_text import Wrong, compact
 from frazil.events.limits import (
@@ -32,7 +34,7 @@ from frazil.events.limits import (
     too_deep,
     too_many_fields,
 )
-from frazil.events.table import EXTRA, Column, TableSpec
+from frazil.events.table import EXTRA, PATCH, Column, TableSpec
 from frazil.events.types import NAME, ColumnType
 from frazil.events.values import shown_name
 
@@ -45,14 +47,16 @@ def decode_arrow(
     """All rows of the stream as events, or an error that names the columns and rows that cannot be kept."""
     table = _read(body, limits)
     problems = Problems()
-    envelope, columns = _split(table, spec, problems, limits)
+    envelope, columns, fields = _split(table, spec, problems, limits)
     problems.raise_if_any(table.num_rows)
     _check_event_sizes([*envelope.values(), *columns.values()], limits)
     count = table.num_rows
-    kept = {name: _envelope_column(name, array, problems, limits) for name, array in envelope.items()}
-    spec, known = _table_columns(columns, count, spec, problems, limits)
+    kept = {name: _envelope_column(name, array, spec, problems, limits) for name, array in envelope.items()}
+    ops = _Ops(kept.get("op"), fields, columns, spec)
+    spec, known = _table_columns(columns, count, spec, ops, problems, limits)
+    if ops.has_patches:
+        known[PATCH] = ops.patches(known, spec, problems)
     problems.raise_if_any(count)
-    kept.pop("op", None)
     return assemble(spec, count, received_at=received_at, envelope=kept, columns=known), spec
 
 
@@ -101,14 +105,19 @@ def _check_schema(schema: pa.Schema, limits: Limits) -> None:
 
 def _split(
     table: pa.Table, spec: TableSpec, problems: Problems, limits: Limits
-) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The columns of the envelope and those of the table, each in one piece and without dictionaries."""
+) -> tuple[dict[str, pa.Array], dict[str, pa.Array], pa.Array | None]:
+    """The columns of the envelope, those of the table, and `fields`; each in one piece and without dictionaries."""
     given: dict[str, pa.Array] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
             given[name] = plain(column.combine_chunks(), limits.max_body_bytes)
         except (Wrong, pa.ArrowException) as wrong:
             problems.add(0, shown_name(name), str(wrong))
+    fields = None
+    if spec.kind != "log" and "fields" not in spec.columns:
+        fields = given.pop("fields", None)
+        if fields is not None and not (pt.is_list(fields.type) and pt.is_string(fields.type.value_type)):
+            problems.add(0, "fields", "a list of names of columns is expected here, as list<string>")
     data = given.get("data")
     if data is None or not pt.is_struct(data.type):
         columns = {name: array for name, array in given.items() if name not in ENVELOPE or name == "data"}
@@ -125,7 +134,7 @@ def _split(
         columns = dict(zip(names, data.flatten(), strict=True))
     if len(columns) > limits.max_fields:
         raise too_many_fields(None, len(columns), limits)
-    return {name: array for name, array in given.items() if name in ENVELOPE and name != "data"}, columns
+    return {name: array for name, array in given.items() if name in ENVELOPE and name != "data"}, columns, fields
 
 
 def _check_event_sizes(arrays: list[pa.Array], limits: Limits) -> None:
@@ -137,13 +146,13 @@ def _check_event_sizes(arrays: list[pa.Array], limits: Limits) -> None:
         raise event_too_large(largest, int(sizes[largest]), limits)
 
 
-def _envelope_column(name: str, array: pa.Array, problems: Problems, limits: Limits) -> pa.Array:
+def _envelope_column(name: str, array: pa.Array, spec: TableSpec, problems: Problems, limits: Limits) -> pa.Array:
     array = _cast_or_report(name, array, _TIMESTAMP if name == "ts" else _STRING, problems, limits)
     if array is None or name == "ts":
         return array
     if name == "op":
-        for index in _some(pc.not_equal(array, INSERT)):
-            problems.add(index, name, f"not an operation of a log table; it takes only {INSERT!r}")
+        for index in _some(pc.invert(pc.is_in(array, pa.array([*ops_of(spec), None], pa.string())))):
+            problems.add(index, name, not_an_op(spec))
         return array
     lengths = pc.utf8_length(array)
     for index in _some(pc.greater(lengths, MAX_TEXT)):
@@ -159,8 +168,53 @@ def _some(mask: pa.Array) -> list[int]:
     return found
 
 
+class _Ops:
+    """What the rows of the stream do, and so which columns each of them needs and sets."""
+
+    def __init__(
+        self, ops: pa.Array | None, fields: pa.Array | None, columns: dict[str, pa.Array], spec: TableSpec
+    ) -> None:
+        self._ops = ops
+        self._fields = fields
+        self._columns = columns
+        self._key = spec.key if spec.kind != "log" else ()
+        is_patch = None if ops is None else pc.fill_null(pc.equal(ops, PATCH_OP), False)
+        self._patching: list[int] = [] if is_patch is None else _some(is_patch)
+
+    @property
+    def has_patches(self) -> bool:
+        return bool(self._patching)
+
+    def needing(self, name: str, count: int) -> pa.Array:
+        """The rows that must have a value in a required column."""
+        if self._ops is None or name in self._key:
+            return pa.repeat(pa.scalar(True), count)
+        spared = np.asarray(pc.fill_null(pc.equal(self._ops, DELETE), False), dtype=bool).copy()
+        for index in self._patching:
+            spared[index] = name not in self._named(index)
+        return pa.array(~spared)
+
+    def _named(self, index: int) -> list[str]:
+        named = None if self._fields is None else self._fields[index].as_py()
+        return [*self._columns] if named is None else [str(name) for name in named]
+
+    def patches(self, kept: dict[str, pa.Array], spec: TableSpec, problems: Problems) -> pa.Array:
+        """For each patch the columns that it sets, and null for every other row."""
+        assert self._ops is not None
+        found: list[list[str] | None] = [None] * len(self._ops)
+        for index in self._patching:
+            named = self._named(index)
+            for name in named:
+                if name not in self._columns:
+                    problems.add(index, "fields", f"names {name[:80]!r}, which the stream has no column for")
+            extra = spec.unknown_fields == "keep" and any(name not in spec.columns for name in named)
+            set_here = [name for name in dict.fromkeys(named) if name in kept and name not in self._key]
+            found[index] = set_here + ([EXTRA] if extra else [])
+        return pa.array(found, pa.list_(pa.field("element", pa.string())))
+
+
 def _table_columns(
-    given: dict[str, pa.Array], count: int, spec: TableSpec, problems: Problems, limits: Limits
+    given: dict[str, pa.Array], count: int, spec: TableSpec, ops: _Ops, problems: Problems, limits: Limits
 ) -> tuple[TableSpec, dict[str, pa.Array]]:
     added: dict[str, Column] = {}
     columns: dict[str, pa.Array] = {}
@@ -186,7 +240,8 @@ def _table_columns(
     for name, column in spec.columns.items():
         if column.required:
             array = given.get(name)
-            for index in range(min(count, MAX_DETAILS)) if array is None else _some(array.is_null()):
+            missing = pa.repeat(pa.scalar(True), count) if array is None else array.is_null()
+            for index in _some(pc.and_(missing, ops.needing(name, count)))[:MAX_DETAILS]:
                 problems.add(index, name, "required, and missing or null")
     if extra:
         columns[EXTRA] = _extra(extra, count, problems)

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.events.envelope import INSERT, MAX_TEXT, TEXTS, assemble
+from frazil.events.envelope import MAX_TEXT, TEXTS, assemble, ops_of
 from frazil.events.json_text import Wrong, decoder, depth
 from frazil.events.limits import Limits
 from frazil.events.table import TableSpec
@@ -112,7 +112,7 @@ def _batch(
         array, present = _parsed(values, pa.string())
         keys += present
         if array is not None:
-            envelope[name] = _checked(name, array)
+            envelope[name] = _checked(name, array, spec)
     columns: dict[str, pa.Array] = {}
     nested = 0
     rows = zip(*map(msgspec.structs.astuple, data), strict=True) if plan.columns else ()
@@ -175,11 +175,12 @@ def _raw(
     return (pa.array(found, kind.arrow) if present else None), present, inner
 
 
-def _checked(name: str, array: pa.Array) -> pa.Array:
+def _checked(name: str, array: pa.Array, spec: TableSpec) -> pa.Array:
     if name == "ts":
         return _timestamps(array)
     if name == "op":
-        if not pc.all(pc.equal(array, INSERT)).as_py() and array.null_count < len(array):
+        # Deletes and patches need other fields than the rest: they are for the exact path.
+        if not pc.all(pc.equal(array, ops_of(spec)[0])).as_py() and array.null_count < len(array):
             raise _Unusual
         return array
     lengths = pc.min_max(pc.utf8_length(array)).as_py()

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
-from frazil.events.envelope import ENVELOPE, ENVELOPE_CONVERTERS, TEXTS, assemble
+from frazil.events.envelope import DELETE, ENVELOPE, ENVELOPE_CONVERTERS, PATCH_OP, TEXTS, assemble, to_op
 from frazil.events.evolve import new_columns
 from frazil.events.json_text import Refused, Wrong, compact, decoder, depth, described, shown
 from frazil.events.limits import (
@@ -27,7 +27,7 @@ from frazil.events.limits import (
     too_deep,
     too_many_fields,
 )
-from frazil.events.table import EXTRA, TableSpec
+from frazil.events.table import EXTRA, PATCH, TableSpec
 from frazil.events.types import NAME, TIMESTAMP, ColumnType
 from frazil.events.values import INT, Convert, converter, shown_name
 
@@ -193,10 +193,12 @@ class _Judge:
         self._limits = limits
         self._converters = {name: self._converter(column.type) for name, column in spec.columns.items()}
         self._required = [name for name, column in spec.columns.items() if column.required]
-        self._envelope: dict[str, dict[int, Any]] = {name: {} for name in ENVELOPE_CONVERTERS}
+        self._envelope_converters: dict[str, Convert] = {**ENVELOPE_CONVERTERS, "op": to_op(spec)}
+        self._envelope: dict[str, dict[int, Any]] = {name: {} for name in self._envelope_converters}
         self._columns: dict[str, dict[int, Any]] = {name: {} for name in spec.columns}
         self._extra: dict[int, str] = {}
         self._new: dict[str, dict[int, Any]] = {}
+        self._patches: dict[int, list[str]] = {}
 
     def _converter(self, wanted: ColumnType) -> Convert:
         # A table that evolves widens int to long where a value needs it, so long is what its ints are read as.
@@ -213,7 +215,7 @@ class _Judge:
         for name, value in event.items():
             if name == "data":
                 continue
-            convert = ENVELOPE_CONVERTERS.get(name)
+            convert = self._envelope_converters.get(name)
             if convert is None:
                 reason = f"unknown field of an event, {names_hint(name, ENVELOPE)}"
                 if name in self._converters:
@@ -240,11 +242,26 @@ class _Judge:
                 unknown[name] = value
             elif value is not None:
                 self._keep(index, f"data.{name}", self._columns[name], convert, value)
+        op = self._envelope["op"].get(index)
         for name in self._required:
-            if data.get(name) is None:
+            if data.get(name) is None and self._is_needed(name, data, op):
                 self._problems.add(index, f"data.{name}", "required, and missing or null")
         if unknown:
             self._take_unknown(index, unknown)
+        if op == PATCH_OP:
+            self._patches[index] = self._given(index, data)
+
+    def _is_needed(self, name: str, data: Mapping[str, Any], op: str | None) -> bool:
+        """A delete needs the key only; a patch needs it too, and may leave other fields out, but not take them away."""
+        if op not in (DELETE, PATCH_OP) or name in self._spec.key:
+            return True
+        return op == PATCH_OP and name in data
+
+    def _given(self, index: int, data: Mapping[str, Any]) -> list[str]:
+        """The columns that a patch sets. Fields that no column was declared for are one column, `_extra`."""
+        known = [name for name in data if name in self._converters and name not in self._spec.key]
+        new = [name for name, values in self._new.items() if index in values]
+        return known + new + ([EXTRA] if index in self._extra else [])
 
     def _keep(self, index: int, path: str, column: dict[int, Any], convert: Convert, value: Any) -> None:
         try:
@@ -282,8 +299,11 @@ class _Judge:
         columns |= self._columns
         if spec.unknown_fields == "keep":
             columns[EXTRA] = self._extra
+        if spec.kind == "history":
+            columns[PATCH] = self._patches
         types = {name: column.type.arrow for name, column in spec.columns.items()} | {EXTRA: pa.string()}
-        envelope_types = {"id": pa.string(), "ts": TIMESTAMP} | {name: pa.string() for name in TEXTS}
+        types[PATCH] = pa.list_(pa.field("element", pa.string()))
+        envelope_types = {"id": pa.string(), "op": pa.string(), "ts": TIMESTAMP} | {name: pa.string() for name in TEXTS}
         return assemble(
             spec,
             count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,8 @@ ENVELOPE = ("id", "op", "ts", "actor", "source", "workspace", "data")
 TEXTS = ("actor", "source", "workspace")
 MAX_TEXT = 256
 INSERT = "insert"
+UPSERT, DELETE, PATCH_OP = "upsert", "delete", "patch"
+ENTITY_OPS = (UPSERT, DELETE, PATCH_OP)
 
 
 def microseconds(moment: datetime) -> int:
@@ -49,15 +51,30 @@ def to_short_text(value: Any) -> str:
     return text
 
 
-def to_op(value: Any) -> str:
-    if value != INSERT:
-        raise Wrong(f"{shown(value)} is not an operation of a log table; it takes only {INSERT!r}")
-    return INSERT
+def ops_of(spec: TableSpec) -> tuple[str, ...]:
+    """What an event of this table may do; the first is what it does when it does not say."""
+    return (INSERT,) if spec.kind == "log" else ENTITY_OPS
+
+
+def not_an_op(spec: TableSpec) -> str:
+    if spec.kind == "log":
+        return f"not an operation of a log table; it takes only {INSERT!r}"
+    return f"not an operation of an entity; it takes {', '.join(ENTITY_OPS)}"
+
+
+def to_op(spec: TableSpec) -> Callable[[Any], str]:
+    known = ops_of(spec)
+
+    def convert(value: Any) -> str:
+        if type(value) is not str or value not in known:
+            raise Wrong(f"{shown(value)} is {not_an_op(spec)}")
+        return value
+
+    return convert
 
 
 ENVELOPE_CONVERTERS = {
     "id": to_id,
-    "op": to_op,
     "ts": to_timestamp,
     "actor": to_short_text,
     "source": to_short_text,
@@ -82,7 +99,7 @@ def assemble(
         if field.name == "_id":
             arrays.append(_with_ids(given, count))
         elif field.name == "_op":
-            arrays.append(pa.repeat(pa.scalar(INSERT), count))
+            arrays.append(_with_ops(given, ops_of(spec)[0], count))
         elif field.name == "_received_at":
             arrays.append(pa.repeat(received, count))
         elif field.name == "_ts":
@@ -97,6 +114,12 @@ def _with_ids(given: pa.Array | None, count: int) -> pa.Array:
     if given is None:
         return random_ids(count)
     return pc.coalesce(given, random_ids(count)) if given.null_count else given
+
+
+def _with_ops(given: pa.Array | None, default: str, count: int) -> pa.Array:
+    if given is None:
+        return pa.repeat(pa.scalar(default), count)
+    return pc.fill_null(given, default) if given.null_count else given
 
 
 def _with_times(given: pa.Array | None, received: pa.Scalar, count: int) -> pa.Array:

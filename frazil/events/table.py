@@ -24,6 +24,12 @@ UnknownFields = Literal["evolve", "keep", "reject"]
 Snapshots = Literal["budget", "all"]
 
 EXTRA = "_extra"
+PATCH = "_patch"
+"""In a history: the fields that a patch gave; null for every other event."""
+HISTORY_SUFFIX = "__history"
+RESERVED_SUFFIXES = (HISTORY_SUFFIX, "__quarantine")
+_KINDS = ("log", "entity", "history", "bulk")
+_KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("_seq", pa.int64(), nullable=False),
     pa.field("_id", pa.string(), nullable=False),
@@ -117,6 +123,10 @@ class TableSpec:
         """The name as users write it: without the default namespace."""
         return self.name.removeprefix(f"{DEFAULT_NAMESPACE}.")
 
+    def history(self) -> TableSpec:
+        """The log that the events of this entity go to. It has no partitions: each commit would write to all."""
+        return replace(self, name=history_of(self.name), kind="history", partition=())
+
     def row_schema(self) -> pa.Schema:
         """The columns of a committed row: the system's, then the declared, then `_extra` where unknowns are kept."""
         return self._row_schema
@@ -131,6 +141,8 @@ class TableSpec:
         fields += [pa.field(name, column.type.arrow) for name, column in self.columns.items()]
         if self.unknown_fields == "keep":
             fields.append(pa.field(EXTRA, pa.string()))
+        if self.kind == "history":
+            fields.append(pa.field(PATCH, pa.list_(pa.field("element", pa.string()))))
         return pa.schema(fields)
 
     @cached_property
@@ -230,13 +242,16 @@ def parse_table(declared: Any) -> TableSpec:
         raise InvalidInput("a table is declared by an object with `name` and `columns`", code="bad_declaration")
     _only_known(declared, _FIELDS, "a table")
     kind = declared.get("kind") or "log"
-    if kind not in ("log", "bulk"):
+    if kind not in _KINDS:
         raise InvalidInput(
-            f"tables of kind {str(kind)[:40]!r} are not part of this version",
+            f"there are no tables of kind {str(kind)[:40]!r}",
             code="unsupported_kind",
-            hint='declare it with kind "log", or "bulk" for one that only loads write to',
+            hint='declare it with kind "log" or "entity", or "bulk" for one that only loads write to',
         )
     columns = parse_columns(declared.get("columns"))
+    name = table_name(declared["name"])
+    if kind in ("entity", "history"):
+        columns = _keyed(name, kind, columns, _strings(declared, "key"))
     unknown: UnknownFields = declared.get("unknown_fields") or "reject"
     if unknown not in ("evolve", "keep", "reject"):
         raise InvalidInput(
@@ -247,7 +262,7 @@ def parse_table(declared: Any) -> TableSpec:
         raise InvalidInput(f"keep_snapshots {str(keep)[:40]!r} is no policy", code="bad_policy", hint="budget or all")
     names = set(columns)
     return TableSpec(
-        name=table_name(declared["name"]),
+        name=name,
         kind=kind,
         columns=columns,
         key=_column_list(declared, "key", names),
@@ -261,6 +276,40 @@ def parse_table(declared: Any) -> TableSpec:
         retention_years=_above_zero(declared, "retention_years", "years"),
         keep_snapshots=keep,
     )
+
+
+def history_of(name: str) -> str:
+    """The table that holds the events of this entity."""
+    return name + HISTORY_SUFFIX
+
+
+def entity_of(name: str) -> str:
+    """The entity whose events this table holds; any other table is its own."""
+    return name.removesuffix(HISTORY_SUFFIX)
+
+
+def _keyed(name: str, kind: str, columns: dict[str, Column], key: tuple[str, ...]) -> dict[str, Column]:
+    """The columns of an entity: those of its key are required, and of kinds whose values are equal or not."""
+    if not key:
+        raise InvalidInput(
+            "an entity needs a key", code="bad_key", hint='name its columns, as in "key": ["id"]; or declare a log'
+        )
+    if len(set(key)) != len(key):
+        raise InvalidInput("the key names a column twice", code="bad_key")
+    if kind == "entity" and not NAME.match(history_of(name).partition(".")[2]):
+        raise InvalidInput(
+            "the name of an entity has at most 54 characters",
+            code="bad_table_name",
+            hint=f"its history is named with {HISTORY_SUFFIX!r} behind it",
+        )
+    for column in key:
+        if column in columns and columns[column].type.kind not in _KEY_KINDS:
+            raise InvalidInput(
+                f"a {columns[column].type.kind} column cannot be part of a key: {column!r}",
+                code="bad_key",
+                hint="a key is made of " + ", ".join(_KEY_KINDS),
+            )
+    return {name: replace(column, required=True) if name in key else column for name, column in columns.items()}
 
 
 def _parse_partition(text: str, columns: Mapping[str, Column]) -> Partition:

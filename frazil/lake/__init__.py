@@ -14,7 +14,19 @@ if TYPE_CHECKING:
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
     from frazil.lake.data_files import FilePlan, FileWriter, WrittenFile, plan_files
+    from frazil.lake.entity import (
+        Entity,
+        alter_entity,
+        brought_in_line,
+        create_entity,
+        drop_entity,
+        finish_declaring,
+        load_entity,
+        paired,
+        undrop,
+    )
     from frazil.lake.export import ExportHint, export_hint
+    from frazil.lake.folded import Folded, audit_fold
     from frazil.lake.health import Health, health_of
     from frazil.lake.jobs import Job, ask_job, finish_job, job_status, list_jobs, open_jobs, tell_progress
     from frazil.lake.load_log import (
@@ -38,16 +50,25 @@ if TYPE_CHECKING:
     from frazil.lake.retention import beyond_budget, expire_before
     from frazil.lake.rewritten import Rewritten, audit_rewrite, rewrites
     from frazil.lake.table import LakeTable, SnapshotInfo
-    from frazil.lake.travel import SnapshotExpired, columns_at, snapshot_as_of, snapshot_by_id, snapshot_with
+    from frazil.lake.travel import (
+        SnapshotExpired,
+        columns_at,
+        snapshot_as_of,
+        snapshot_by_id,
+        snapshot_with,
+        watermark_at,
+    )
     from frazil.lake.upkeep import Step, plan_upkeep, requested_steps, small_below, verdict
     from frazil.lake.upkeep_state import Upkept, remember_upkeep, upkept
 
 _HOMES = {
     "AuditFailed": "commit",
     "Document": "registry",
+    "Entity": "entity",
     "ExportHint": "export",
     "FilePlan": "data_files",
     "FileWriter": "data_files",
+    "Folded": "folded",
     "Health": "health",
     "Job": "jobs",
     "Lake": "catalog",
@@ -70,20 +91,26 @@ _HOMES = {
     "Step": "upkeep",
     "Upkept": "upkeep_state",
     "WrittenFile": "data_files",
+    "alter_entity": "entity",
     "apply_retention": "removal",
     "ask_job": "jobs",
     "audit": "commit",
+    "audit_fold": "folded",
     "audit_rewrite": "rewritten",
     "begin_load": "load_log",
     "begin_purge": "purge",
     "beyond_budget": "retention",
+    "brought_in_line": "entity",
     "changed_by": "catalog",
     "columns_at": "travel",
     "complete_load": "load_log",
+    "create_entity": "entity",
     "cut_at": "beyond",
+    "drop_entity": "entity",
     "expire_before": "retention",
     "export_hint": "export",
     "find_orphans": "orphans",
+    "finish_declaring": "entity",
     "finish_job": "jobs",
     "forget_files": "load_log",
     "forget_loads": "load_log",
@@ -91,6 +118,7 @@ _HOMES = {
     "job_status": "jobs",
     "lineage": "load_log",
     "list_jobs": "jobs",
+    "load_entity": "entity",
     "load_of_file": "load_log",
     "load_position": "loads",
     "load_record": "load_log",
@@ -99,6 +127,7 @@ _HOMES = {
     "make_durable": "commit",
     "open_jobs": "jobs",
     "open_lake": "catalog",
+    "paired": "entity",
     "plan_files": "data_files",
     "plan_purge": "purge",
     "plan_retention": "beyond",
@@ -117,16 +146,20 @@ _HOMES = {
     "snapshot_by_id": "travel",
     "snapshot_with": "travel",
     "tell_progress": "jobs",
+    "undrop": "entity",
     "upkept": "upkeep_state",
     "verdict": "upkeep",
+    "watermark_at": "travel",
 }
 
 __all__ = [
     "AuditFailed",
     "Document",
+    "Entity",
     "ExportHint",
     "FilePlan",
     "FileWriter",
+    "Folded",
     "Health",
     "Job",
     "Lake",
@@ -149,20 +182,26 @@ __all__ = [
     "Step",
     "Upkept",
     "WrittenFile",
+    "alter_entity",
     "apply_retention",
     "ask_job",
     "audit",
+    "audit_fold",
     "audit_rewrite",
     "begin_load",
     "begin_purge",
     "beyond_budget",
+    "brought_in_line",
     "changed_by",
     "columns_at",
     "complete_load",
+    "create_entity",
     "cut_at",
+    "drop_entity",
     "expire_before",
     "export_hint",
     "find_orphans",
+    "finish_declaring",
     "finish_job",
     "forget_files",
     "forget_loads",
@@ -170,6 +209,7 @@ __all__ = [
     "job_status",
     "lineage",
     "list_jobs",
+    "load_entity",
     "load_of_file",
     "load_position",
     "load_record",
@@ -178,6 +218,7 @@ __all__ = [
     "make_durable",
     "open_jobs",
     "open_lake",
+    "paired",
     "plan_files",
     "plan_purge",
     "plan_retention",
@@ -196,8 +237,10 @@ __all__ = [
     "snapshot_by_id",
     "snapshot_with",
     "tell_progress",
+    "undrop",
     "upkept",
     "verdict",
+    "watermark_at",
 ]
 
 

@@ -33,8 +33,8 @@ from frazil.crash import crash_point
 from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable
 from frazil.events.position import start_of
 from frazil.events.table import DROPPED_NAMESPACE, TableSpec, parse_columns
-from frazil.lake.schema import TABLE_PROPERTIES, iceberg_schema, iceberg_type, partition_spec
-from frazil.lake.table import DECLARATION, DROPPED_AT, IDENTITY, STREAM, WATERMARK, LakeTable
+from frazil.lake.schema import BASE_PROPERTIES, TABLE_PROPERTIES, iceberg_schema, iceberg_type, partition_spec
+from frazil.lake.table import DECLARATION, DROPPED_AT, HISTORY, IDENTITY, STREAM, WATERMARK, LakeTable
 from frazil.storage import Warehouse
 
 if TYPE_CHECKING:
@@ -97,13 +97,16 @@ class Lake:
 
     def create(self, spec: TableSpec, *, stream: str, identity: str, first_sequence: int = 1) -> LakeTable:
         """Make the table, fed from this stream. A name that is taken is a `Conflict`."""
+        fed = {STREAM: stream, IDENTITY: identity, WATERMARK: str(start_of(first_sequence))}
+        return self._create(spec, fed)
+
+    def create_base(self, spec: TableSpec, history: LakeTable) -> LakeTable:
+        """Make the table that holds the state of an entity: empty, and nothing of its history folded yet."""
+        return self._create(spec, BASE_PROPERTIES | {HISTORY: history.uuid, WATERMARK: str(start_of(1))})
+
+    def _create(self, spec: TableSpec, more: Mapping[str, str]) -> LakeTable:
         schema = iceberg_schema(spec)
-        properties = TABLE_PROPERTIES | {
-            DECLARATION: _declaration(spec),
-            STREAM: stream,
-            IDENTITY: identity,
-            WATERMARK: str(start_of(first_sequence)),
-        }
+        properties = {**TABLE_PROPERTIES, DECLARATION: _declaration(spec), **more}
         with translated(f"create {spec.name}"):
             try:
                 self._namespace(spec.namespace)
@@ -213,9 +216,11 @@ class Lake:
             found.setdefault(f"{match['namespace']}.{match['name']}", []).append(match.group())
         return found
 
-    def undrop(self, name: str) -> LakeTable:
-        """Bring back the table of this name that was dropped last."""
-        hidden = self.dropped().get(name)
+    def undrop(self, name: str, *, uuid: str | None = None) -> LakeTable:
+        """Bring back the table of this name that was dropped last, or of them the one with this uuid."""
+        hidden = self.dropped().get(name) or []
+        if uuid is not None:
+            hidden = [entry for entry in hidden if self._uuid_of_dropped(entry) == uuid]
         if not hidden:
             raise NotFound(f"no dropped table is named {name!r}", code="table_not_found", hint="frazil tables list")
         at = f"{DROPPED_NAMESPACE}.{hidden[0]}"
@@ -253,6 +258,10 @@ class Lake:
             except TableAlreadyExistsError:
                 return False
         return True
+
+    def _uuid_of_dropped(self, hidden: str) -> str:
+        with translated(f"look at the dropped table {hidden}"):
+            return str(self.catalog.load_table(f"{DROPPED_NAMESPACE}.{hidden}").metadata.table_uuid)
 
     def _namespace(self, namespace: str) -> None:
         try:

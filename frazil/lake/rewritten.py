@@ -51,21 +51,22 @@ def audit_rewrite(table: LakeTable, snapshot: Snapshot) -> Rewritten:
     """
     io = table.iceberg.io
     with translated(f"audit a rewrite of {table.name}"):
-        added, removed = _moved(snapshot, io)
+        added, removed = moved(snapshot, io)
         before, after = _positions(removed, io), _positions(added, io)
     parent = table.iceberg.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
     totals = {summary_of(known).get("total-records") for known in (parent, snapshot) if known is not None}
     if before != after or len(totals) != 1:
         raise DataLoss(
-            f"the rewrite {snapshot.snapshot_id} of {table.name} took away {before[0]} rows and added {after[0]}, "
+            f"the rewrite {snapshot.snapshot_id} of {table.name} took away {before.rows} rows and added {after.rows}, "
             "or other ones",
             code="rewrite_audit_failed",
             hint=f"stop the pipeline and roll the table back to snapshot {snapshot.parent_snapshot_id}",
         )
-    return Rewritten(len(removed), len(added), _size(removed), _size(added), after[0])
+    return Rewritten(len(removed), len(added), _size(removed), _size(added), after.rows)
 
 
-def _moved(snapshot: Snapshot, io: FileIO) -> tuple[list[DataFile], list[DataFile]]:
+def moved(snapshot: Snapshot, io: FileIO) -> tuple[list[DataFile], list[DataFile]]:
+    """The files that this snapshot added, and those it took away."""
     added, removed = [], []
     for manifest in snapshot.manifests(io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
@@ -78,22 +79,37 @@ def _moved(snapshot: Snapshot, io: FileIO) -> tuple[list[DataFile], list[DataFil
     return added, removed
 
 
-def _positions(files: Iterable[DataFile], io: FileIO) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class RowSum:
     """How many rows, and two sums over a hash of their positions: equal for the same rows in any order."""
-    number, total, crossed = 0, np.uint64(0), np.uint64(0)
+
+    rows: int = 0
+    total: int = 0
+    crossed: int = 0
+
+    @classmethod
+    def of(cls, positions: npt.NDArray[np.int64]) -> RowSum:
+        mixed = _mixed(positions.view(np.uint64))
+        with np.errstate(over="ignore"):
+            total = int(mixed.sum(dtype=np.uint64))
+        return cls(len(mixed), total, int(np.bitwise_xor.reduce(mixed, initial=np.uint64(0))))
+
+    def __add__(self, other: RowSum) -> RowSum:
+        total = (self.total + other.total) % (1 << 64)
+        return RowSum(self.rows + other.rows, total, self.crossed ^ other.crossed)
+
+
+def _positions(files: Iterable[DataFile], io: FileIO) -> RowSum:
+    found = RowSum()
     for file in files:
         with io.new_input(file.file_path).open() as stream:
             parquet = pq.ParquetFile(stream)
             if "_seq" not in parquet.schema_arrow.names:  # of a bulk table: its rows can only be counted
-                number += parquet.metadata.num_rows
+                found += RowSum(parquet.metadata.num_rows)
                 continue
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=["_seq"]):
-                mixed = _mixed(batch.column(0).to_numpy().view(np.uint64))
-                number += len(mixed)
-                with np.errstate(over="ignore"):
-                    total += mixed.sum(dtype=np.uint64)
-                crossed ^= np.bitwise_xor.reduce(mixed, initial=np.uint64(0))
-    return number, int(total), int(crossed)
+                found += RowSum.of(batch.column(0).to_numpy())
+    return found
 
 
 def _mixed(positions: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

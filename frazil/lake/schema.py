@@ -33,7 +33,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from frazil.events.table import EXTRA, Partition, TableSpec
+from frazil.events.table import EXTRA, PATCH, Partition, TableSpec
 from frazil.events.types import ColumnType
 
 _PLAIN: dict[str, IcebergType] = {
@@ -71,6 +71,14 @@ TABLE_PROPERTIES = {
 }
 
 
+BASE_PROPERTIES = {
+    # Readers of every engine see plain rows: no delete files, and least of all equality deletes.
+    "write.merge.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.delete.mode": "copy-on-write",
+}
+
+
 def iceberg_type(declared: ColumnType, ids: count[int]) -> IcebergType:
     """The Iceberg type, nested fields numbered from `ids` (Iceberg assigns the final numbers itself)."""
     if declared.kind == "decimal":
@@ -89,21 +97,25 @@ def iceberg_type(declared: ColumnType, ids: count[int]) -> IcebergType:
 
 def iceberg_schema(spec: TableSpec) -> Schema:
     ids = count(1)
-    fields = _system_fields(ids) if spec.is_streamed else []
+    fields = _system_fields(ids, spec) if spec.is_streamed else []
     for name, column in spec.columns.items():
         fields.append(NestedField(next(ids), name, iceberg_type(column.type, ids), doc=column.description or None))
     if spec.unknown_fields == "keep":
         fields.append(NestedField(next(ids), EXTRA, StringType(), doc="fields that no column was declared for"))
+    if spec.kind == "history":
+        names = ListType(next(ids), StringType(), element_required=False)
+        fields.append(NestedField(next(ids), PATCH, names, doc="the fields that a patch gave"))
     return Schema(*fields)
 
 
-def _system_fields(ids: count[int]) -> list[NestedField]:
+def _system_fields(ids: count[int], spec: TableSpec) -> list[NestedField]:
+    given = spec.kind != "entity"  # Spark cannot know that what it merges from an aggregation is never null
     return [
-        NestedField(next(ids), "_seq", LongType(), required=True, doc="position in the stream"),
-        NestedField(next(ids), "_id", StringType(), required=True, doc="event id"),
-        NestedField(next(ids), "_op", StringType(), required=True, doc="what the event does"),
-        NestedField(next(ids), "_ts", TimestamptzType(), required=True, doc="when it happened"),
-        NestedField(next(ids), "_received_at", TimestamptzType(), required=True, doc="when it was received"),
+        NestedField(next(ids), "_seq", LongType(), required=given, doc="position in the stream"),
+        NestedField(next(ids), "_id", StringType(), required=given, doc="event id"),
+        NestedField(next(ids), "_op", StringType(), required=given, doc="what the event does"),
+        NestedField(next(ids), "_ts", TimestamptzType(), required=given, doc="when it happened"),
+        NestedField(next(ids), "_received_at", TimestamptzType(), required=given, doc="when it was received"),
         NestedField(next(ids), "_actor", StringType(), doc="who did it"),
         NestedField(next(ids), "_source", StringType(), doc="which system sent it"),
         NestedField(next(ids), "_workspace", StringType(), doc="which workspace it belongs to"),

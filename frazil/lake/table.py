@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from frazil.errors import DataLoss, Unavailable, WatermarkTorn
 from frazil.events.batch import conform
-from frazil.events.table import TableSpec, parse_table
+from frazil.events.table import TableSpec, entity_of, parse_table
 from frazil.events.types import TIMESTAMP
 
 DECLARATION = "frazil.declaration"
@@ -29,6 +29,10 @@ PREVIOUS_WATERMARK = "frazil.previous-watermark"
 BATCH = "frazil.batch"
 LOADS = "frazil.loads"
 DROPPED_AT = "frazil.dropped-at"
+HISTORY = "frazil.history-uuid"
+"""In the base of an entity: the very history that it is folded from."""
+FOLDED_ROWS = "frazil.folded-rows"
+"""In the summary of a fold: how many rows the history had below its watermark."""
 
 _IDS = pa.schema([("_id", pa.string()), ("_seq", pa.int64()), ("_received_at", TIMESTAMP)])
 
@@ -73,6 +77,22 @@ class LakeTable:
     @cached_property
     def spec(self) -> TableSpec:
         return parse_table(msgspec.json.decode(self.properties[DECLARATION]))
+
+    @property
+    def token_name(self) -> str:
+        """The name in tokens: what is written to an entity is told under its own name, not that of its history."""
+        return entity_of(self.name) if self.spec.kind == "history" else self.name
+
+    @property
+    def history_uuid(self) -> str | None:
+        """Of the base of an entity: the history it belongs to."""
+        return self.properties.get(HISTORY)
+
+    @property
+    def folded_rows(self) -> int:
+        """Of the base of an entity: how many rows of the history are in it."""
+        marked = self._newest_marked(self.iceberg.metadata.current_snapshot())
+        return int(summary_of(marked).get(FOLDED_ROWS, 0)) if marked else 0
 
     @property
     def stream(self) -> str:
@@ -130,9 +150,10 @@ class LakeTable:
             snapshot = self._snapshot(snapshot.parent_snapshot_id)
         return snapshot
 
-    def marked_watermark(self) -> int | None:
+    def marked_watermark(self, snapshot_id: int | None = None) -> int | None:
         """What the data itself says: the watermark of the newest marked snapshot, whatever the property states."""
-        marked = self._newest_marked(self.iceberg.metadata.current_snapshot())
+        at = self.snapshot_id if snapshot_id is None else snapshot_id
+        marked = self._newest_marked(self._snapshot(at))
         return int(summary_of(marked)[WATERMARK]) if marked else None
 
     def _snapshot(self, snapshot_id: int | None) -> Snapshot | None:

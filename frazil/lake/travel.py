@@ -65,6 +65,13 @@ def columns_at(table: LakeTable, snapshot_id: int) -> pa.Schema:
     return pa.schema([field for field in schema if field.name in names])
 
 
+def watermark_at(table: LakeTable, snapshot_id: int) -> int | None:
+    """Every event below it was in the table at this snapshot; None where nothing that is left says so."""
+    if snapshot_id == table.snapshot_id:
+        return table.watermark
+    return table.marked_watermark(snapshot_id)
+
+
 def snapshot_with(table: LakeTable, position: int) -> SnapshotInfo | None:
     """The oldest snapshot still known that has the event at this position; None while none has."""
     found = None

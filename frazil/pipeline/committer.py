@@ -27,6 +27,7 @@ from frazil.errors import BusGap, BusReplaced, Unavailable
 from frazil.events.batch import ROWS, URGENT, Delivered, rows, whole
 from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
 from frazil.events.position import Token, sequence_of, start_of
+from frazil.events.table import entity_of
 from frazil.lake import Outcome
 from frazil.pipeline.target import Commit, State, Target
 
@@ -163,7 +164,7 @@ class Committer:
             duplicates=batch.events.num_rows - kept.num_rows,
             messages=hi - lo,
             watermark=commit.watermark,
-            token=str(Token.of(base.name, self._stream.identity, commit.watermark - 1)),
+            token=str(Token.of(token_name(base), self._stream.identity, commit.watermark - 1)),
             snapshot_id=after.snapshot_id,
             seconds=time.monotonic() - started,
         )
@@ -282,6 +283,11 @@ class Committer:
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def token_name(table: State) -> str:
+    """Under which name tokens speak of the table: a history goes by the name of its entity."""
+    return entity_of(table.name) if table.spec.kind == "history" else table.name
 
 
 def _weight(deliveries: Sequence[Delivery]) -> tuple[int, int]:

@@ -18,8 +18,9 @@ import msgspec
 
 from frazil.bus import EventBus, StreamMissing
 from frazil.errors import BusReplaced, DataLoss, FrazilError, NotFound
-from frazil.lake import Lake
+from frazil.lake import Lake, paired
 from frazil.pipeline.committer import Committed, Committer, Limits
+from frazil.pipeline.folding import Folding, entities_of
 from frazil.pipeline.jobs import JobRunner
 from frazil.pipeline.target import Target
 from frazil.pipeline.upkeep import Upkeep
@@ -86,6 +87,7 @@ class Pipeline:
         snapshot_budget: int = 100,
         make_upkeep: Callable[[Callable[..., None]], Upkeep] | None = None,
         make_jobs: Callable[[Callable[..., None]], JobRunner] | None = None,
+        make_folding: Callable[[Callable[..., None]], Folding] | None = None,
     ) -> None:
         self._lake = lake
         self._bus = bus
@@ -100,6 +102,7 @@ class Pipeline:
         self._snapshot_budget = snapshot_budget
         self._upkeep = make_upkeep(self._note) if make_upkeep else None
         self._jobs = make_jobs(self._note) if make_jobs else None
+        self._folding = make_folding(self._note) if make_folding else None
         self._report = Report()
         self._committers: dict[str, Committer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -117,6 +120,8 @@ class Pipeline:
             beside.append(asyncio.create_task(self._upkeep.run(self._is_behind), name="maintenance"))
         if self._jobs is not None:
             beside.append(asyncio.create_task(self._jobs.run(), name="jobs"))
+        if self._folding is not None:
+            beside.append(asyncio.create_task(self._folding.run(self._stopping.is_set), name="folding"))
         try:
             while not self._stopping.is_set():
                 await self._discover()
@@ -137,7 +142,9 @@ class Pipeline:
     async def _discover(self) -> None:
         """Start a committer for each new table; end those of dropped ones; pass on a failure that ends everything."""
         try:
-            names = set(await asyncio.to_thread(self._lake.locations))
+            locations = await asyncio.to_thread(self._lake.locations)
+            # The base of an entity is fed from its history, and that by a committer of its own.
+            names = set(locations) - set(entities_of(locations))
         except FrazilError as error:
             self._failed(None, error)
             return
@@ -195,6 +202,8 @@ class Pipeline:
         table = await asyncio.to_thread(self._lake.table, name)
         if not table.spec.is_streamed:
             raise NotStreamed(f"{name} takes no events")
+        if table.spec.kind == "entity":
+            paired(table, None)
         try:
             stream = await self._bus.open(table.stream)
         except StreamMissing as error:

@@ -41,6 +41,12 @@ class PipelineSettings(BaseModel):
         default=3, ge=1, description="After this many failures in a row a table counts as degraded."
     )
     snapshot_budget: int = Field(default=100, ge=1, description="Routine expiry keeps this many snapshots of a table.")
+    fold_rows: int = Field(
+        default=50_000, ge=1, description="So many committed events of an entity are folded into its state at once."
+    )
+    fold_age_seconds: float = Field(
+        default=60.0, gt=0, description="A committed event of an entity waits at most this long for its fold to begin."
+    )
     spark_conf: dict[str, str] = Field(
         default_factory=dict, description="Further Spark settings, as in [pipeline.spark_conf]."
     )

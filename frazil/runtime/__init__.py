@@ -120,6 +120,8 @@ async def run_pipeline(settings: Settings) -> None:
     from frazil.pipeline.committer import Limits
     from frazil.pipeline.csv.job import CsvLoads
     from frazil.pipeline.csv.watch import FolderWatch
+    from frazil.pipeline.folder import Folder
+    from frazil.pipeline.folding import Folding, FoldLimits
     from frazil.pipeline.jobs import Doer, JobRunner, Timer
     from frazil.pipeline.maintenance import Maintenance
     from frazil.pipeline.postgres.job import PostgresLoads
@@ -184,6 +186,15 @@ async def run_pipeline(settings: Settings) -> None:
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
             make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers),
+            make_folding=lambda note: Folding(
+                make_folder=lambda name: Folder(
+                    parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
+                ),
+                limits=FoldLimits(settings.pipeline.fold_rows, settings.pipeline.fold_age_seconds),
+                snapshot_budget=settings.pipeline.snapshot_budget,
+                note=note,
+                locations=parts.lake.locations,
+            ),
             make_upkeep=lambda note: Upkeep(
                 lake=parts.lake,
                 worker=Maintenance(parts.lake, session, settings.maintenance),

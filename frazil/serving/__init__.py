@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         TableNotFound,
         WorkerLost,
     )
+    from frazil.serving.sql.folding import Folding
     from frazil.serving.sql.pool import QueryPool
     from frazil.serving.sql.query import Query, Relation, Result, Statement, TableRef, Tail
     from frazil.serving.sql.settings import QuerySettings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Busy": "errors",
     "FilesUnreadable": "errors",
+    "Folding": "folding",
     "OutOfMemory": "errors",
     "Query": "query",
     "QueryPool": "pool",
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [
     "Busy",
     "FilesUnreadable",
+    "Folding",
     "OutOfMemory",
     "Query",
     "QueryPool",

@@ -26,7 +26,7 @@ def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> 
     )
 
 
-@pytest.mark.parametrize(("page", "least_blocks"), [("tutorial.md", 9), ("sql.md", 12)])
+@pytest.mark.parametrize(("page", "least_blocks"), [("tutorial.md", 9), ("sql.md", 12), ("entities.md", 5)])
 def test_every_command_of_the_page_works(page: str, least_blocks: int, tmp_path: Path) -> None:
     blocks = _BLOCK.findall((ROOT / "docs" / page).read_text())
     assert len(blocks) >= least_blocks

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, InvalidInput
 from frazil.gateway.cli.cells import cell, tame
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
@@ -93,16 +93,23 @@ def show_lineage(found: list[dict[str, Any]]) -> None:
 
 def rows(
     name: Name,
-    id: Annotated[str, typer.Argument(metavar="ID", help="The id of the event.")],
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the event.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Of an entity: the key, in the place of an id.")
+    ] = None,
     data: Data = None,
     config: Config = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """The versions of one row, oldest first, by the id of its events."""
+    """The versions of one row, oldest first, by the id of its events or the key of an entity."""
+    if (id is None) == (not key):
+        raise InvalidInput(
+            "name the row by its id, or by its key", code="no_row", hint=f"frazil tables rows {name} --key COLUMN=VALUE"
+        )
     with connected(data, config, url) as client:
         try:
-            answer = client.row_history(name, id)
+            answer = client.row_history(name, id) if id is not None else client.key_history(name, **_key(key or []))
         except FrazilError as error:
             tame(error)
             raise
@@ -118,7 +125,7 @@ def rows(
         ]
         for version in answer.get("versions") or ()
     ]
-    _listing((">position", "snapshot", "committed at", "row"), lines, "no row has this id")
+    _listing((">position", "snapshot", "committed at", "row"), lines, "nothing")
 
 
 def changes(
@@ -161,6 +168,14 @@ def export_hint(name: Name, data: Data = None, config: Config = None, url: Url =
     print(f"{answer.get('location')} names version {answer.get('version')} of table {answer.get('table')}")
     for tool, command in (answer.get("commands") or {}).items():
         print(f"  {tool:<10} {command}")
+
+
+def _key(given: list[str]) -> dict[str, str]:
+    parts = [text.partition("=") for text in given]
+    for column, equals, _ in parts:
+        if not equals or not column:
+            raise InvalidInput(f"{column!r} is no key", code="bad_key", hint="write COLUMN=VALUE, as in --key id=7")
+    return {column: value for column, _, value in parts}
 
 
 def _row(row: Any) -> str:

@@ -45,6 +45,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/repair", tables.repair, methods=["POST"]),
         Route("/v1/tables/{table}/history", history.snapshots, methods=["GET"]),
         Route("/v1/tables/{table}/rows/{id:path}/history", history.row, methods=["GET"]),
+        Route("/v1/tables/{table}/rows", history.of_key, methods=["GET"]),
         Route("/v1/tables/{table}/changes", history.changes, methods=["GET"]),
         Route("/v1/tables/{table}/export-hint", history.export_hint, methods=["POST"]),
         Route("/v1/tables/{table}/health", maintenance.health, methods=["GET"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from frazil.access import Access
 from frazil.access.salt import mask_salt
 from frazil.bus import EventBus
-from frazil.errors import FrazilError, Unavailable, VisibilityTimeout
+from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
 from frazil.events import Mark, TableSpec, parse_table
 from frazil.events.decode import NDJSON, Limits, decode_events
 from frazil.gateway.ingest import (
@@ -144,11 +144,11 @@ class Gateway:
                 hint="create the token through a gateway that answers queries",
                 retry_after_seconds=60.0,
             )
-        await self.pool.check_filter(expression, table.spec.row_schema())
+        await self.pool.check_filter(expression, self.directory.spec_of(table).row_schema())
 
     async def ingest(self, name: str, body: bytes, content_type: str, *, urgent: bool) -> Receipt:
         """Decode, judge and write the events of one request; the receipt says that they are durable."""
-        table = await self.directory.table(name)
+        table = await self._open_to_events(name)
         received_at = datetime.now(UTC)
         try:
             for _ in range(_DECODE_TRIES):
@@ -160,7 +160,7 @@ class Gateway:
                     break
                 except SchemaMoved:
                     await self.directory.refresh()
-                    table = await self.directory.table(name)
+                    table = await self._open_to_events(name)
             else:
                 raise Unavailable("the columns of the table change at every try", code="busy", hint="try again")
         except FrazilError as error:
@@ -168,6 +168,17 @@ class Gateway:
             raise
         self.metrics.received(name, receipt.accepted, receipt.duplicates)
         return receipt
+
+    async def _open_to_events(self, name: str) -> LakeTable:
+        table = await self.directory.fed(name)
+        if table.spec.kind == "history" and table.name == name:
+            entity = table.token_name.removeprefix("main.")
+            raise Conflict(
+                f"{table.spec.short_name!r} is the history of {entity!r} and takes no events of its own",
+                code="is_a_history",
+                hint=f"send them to {entity!r}",
+            )
+        return table
 
     async def _prepared(self, body: bytes, content_type: str, spec: TableSpec, received_at: datetime) -> Prepared:
         def prepare() -> Prepared:
@@ -192,7 +203,8 @@ class Gateway:
 
     async def reached(self, name: str, mark: Mark, *, timeout_seconds: float) -> tuple[LakeTable, bool]:
         """Wait until the table is committed up to this mark; the table, and whether it is."""
-        return await until_committed(self.directory, name, mark, timeout_seconds=timeout_seconds)
+        fed = await self.directory.fed(name)
+        return await until_committed(self.directory, fed.name, mark, timeout_seconds=timeout_seconds)
 
 
 def _tell_failure(starting: asyncio.Task[None]) -> None:

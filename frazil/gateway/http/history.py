@@ -1,4 +1,4 @@
-"""GET /v1/tables/{table}/history, …/rows/{id}/history, …/changes, and POST …/export-hint"""
+"""GET /v1/tables/{table}/history, …/rows/{id}/history, …/rows?key=, …/changes, and POST …/export-hint"""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ class TableHistory:
         only(request)
         name, _ = _readable(request)
         return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
+
+    async def of_key(self, request: Request) -> Response:
+        """`?key=column=value`, once for each column of the key."""
+        only(request, "key")
+        name, _ = _readable(request)
+        parts = [text.partition("=") for text in request.query_params.getlist("key")]
+        if any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) != len(parts):
+            raise InvalidInput("`key` is column=value, each column once", code="bad_parameter", hint="?key=id=7")
+        key = {column: value for column, _, value in parts}
+        return answer(await self._history.of_key(name, key, identity_of(request)))
 
     async def changes(self, request: Request) -> Response:
         only(request, "from", "to", "limit")

@@ -59,7 +59,7 @@ class Maintenance:
         only(request)
         identity = identity_of(request)
         await self._gateway.directory.refresh()
-        tables = [table for table in self._gateway.directory.tables() if _reads_all(identity, table)]
+        tables = [table for table in self._gateway.directory.tables(histories=True) if _reads_all(identity, table)]
         return answer({"tables": [await asyncio.to_thread(self._told, table) for table in tables]})
 
     async def ask(self, request: Request) -> Response:

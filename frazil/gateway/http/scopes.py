@@ -63,5 +63,5 @@ def shown(told: dict[str, Any], table: LakeTable, identity: Identity) -> dict[st
     grant = identity.read_grant(table.name)
     if grant is not None and not grant.filters:
         return {word: value for word, value in told.items() if word not in _PLACES}
-    words = {*table.spec.declared(), "declaration", "schema"}
+    words = {*table.spec.declared(), "history", "declaration", "schema"}
     return {word: value for word, value in told.items() if word in words}

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from frazil.errors import Unavailable
-from frazil.events import table_name
+from frazil.events import history_of, table_name
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, whole_number
@@ -65,7 +65,8 @@ class Status:
         report = self._parts.pipeline_report() or {}
         by_name: dict[str, Any] = {}
         for table, entry in zip(tables, told, strict=True):
-            of_pipeline = (report.get("tables") or {}).get(table.name) or {}
+            fed = history_of(table.name) if table.spec.kind == "entity" else table.name
+            of_pipeline = (report.get("tables") or {}).get(fed) or {}
             entry["failed_cycles"] = of_pipeline.get("failed_cycles", 0)
             entry["last_error"] = of_pipeline.get("last_error")
             by_name[table.spec.short_name] = entry

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from frazil.errors import InvalidInput
+from frazil.events import history_of
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.gateway import Gateway
@@ -29,7 +30,7 @@ class Tables:
         admin_only(request)
         only(request)
         table, made = await self._gateway.declarations.declare(await json_body(request, self._bodies))
-        return answer(_brief(table), 201 if made else 200)
+        return answer(self._brief(table), 201 if made else 200)
 
     async def list(self, request: Request) -> Response:
         only(request, "dropped")
@@ -41,7 +42,7 @@ class Tables:
             return answer({"tables": names})
         await self._gateway.directory.refresh()
         known = [table for table in self._gateway.directory.tables() if identity.knows(table.name)]
-        listed = [shown(_brief(table), table, identity) for table in known]
+        listed = [shown(self._brief(table), table, identity) for table in known]
         for name, error in self._gateway.directory.broken().items():
             if error.code != "foreign_table" and identity.knows(name):
                 body = error.body()
@@ -62,7 +63,7 @@ class Tables:
         admin_only(request)
         only(request)
         name = table_of(request)
-        return answer(_brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
+        return answer(self._brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
 
     async def drop(self, request: Request) -> Response:
         """Take a table out of sight; with `purge` delete for good what was dropped under this name before."""
@@ -79,7 +80,7 @@ class Tables:
         if flag(request, "dry_run"):
             raise InvalidInput("only a purge has a dry run", code="bad_parameter", hint="?purge=true&dry_run=true")
         await self._gateway.declarations.drop(name)
-        self._gateway.writers.retire(name)
+        self._retire(name)
         return answer(
             {"name": name.removeprefix("main."), "dropped": True, "hint": "its data is kept; undrop brings it back"}
         )
@@ -87,7 +88,7 @@ class Tables:
     async def undrop(self, request: Request) -> Response:
         admin_only(request)
         only(request)
-        return answer(_brief(await self._gateway.declarations.undrop(table_of(request))))
+        return answer(self._brief(await self._gateway.declarations.undrop(table_of(request))))
 
     async def repair(self, request: Request) -> Response:
         admin_only(request)
@@ -99,6 +100,8 @@ class Tables:
         accept_loss = wanted.get("accept_loss", False)
         if not isinstance(accept_loss, bool):
             raise InvalidInput("`accept_loss` is true or false", code="bad_repair")
+        if wanted.get("what") == "bus":
+            name = (await self._gateway.directory.fed(name)).name
         bus, lake, journal = self._gateway.bus, self._gateway.lake, self._gateway.journal
         if wanted.get("what") == "bus":
             report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=accept_loss)
@@ -106,15 +109,18 @@ class Tables:
             report = await repair_watermark(name, lake=lake, journal=journal)
         else:
             raise InvalidInput("only the bus or the watermark can be repaired", code="bad_repair", hint='"what": "bus"')
-        self._gateway.writers.retire(name)
+        self._retire(name)
         await self._gateway.directory.refresh()
         return answer(report.body())
 
+    def _retire(self, name: str) -> None:
+        for known in (name, history_of(name)):
+            self._gateway.writers.retire(known)
 
-def _brief(table: LakeTable) -> dict[str, Any]:
-    return {
-        **table.spec.declared(),
-        "rows": table.rows,
-        "snapshot_id": table.snapshot_id,
-        "metadata_location": table.metadata_location,
-    }
+    def _brief(self, table: LakeTable) -> dict[str, Any]:
+        return {
+            **self._telling.declared(table),
+            "rows": table.rows,
+            "snapshot_id": table.snapshot_id,
+            "metadata_location": table.metadata_location,
+        }

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.errors import FrazilError
-from frazil.events import Token, sequence_of, start_of
+from frazil.events import Token, history_of, sequence_of, start_of
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.provenance import age_of_load, is_only_loaded, provenance
 from frazil.lake import LakeTable
@@ -33,9 +33,15 @@ class TableTelling:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
+    def declared(self, table: LakeTable) -> dict[str, Any]:
+        """The declaration, and of an entity the name of its history."""
+        told = self._gateway.directory.spec_of(table).declared()
+        return told | ({"history": history_of(table.spec.short_name)} if table.spec.kind == "entity" else {})
+
     async def standing(self, table: LakeTable) -> Standing:
         """Where the table stands. What cannot be known is None, with the reason in `error`."""
         try:
+            table = await self._gateway.directory.fed(table.name)
             watermark = table.watermark
         except FrazilError as error:
             return Standing(None, None, None, None, error.body()["error"])
@@ -63,13 +69,19 @@ class TableTelling:
     async def status(self, table: LakeTable) -> dict[str, Any]:
         """The line of a table in GET /v1/status."""
         standing = await self.standing(table)
+        fed, of_entity = table, {}
+        if table.spec.kind == "entity" and standing.watermark is not None:
+            entity = await self._gateway.directory.entity(table)
+            fed = entity.history
+            of_entity = {"history_snapshot_id": fed.snapshot_id, "unfolded": entity.unfolded_rows}
         told: dict[str, Any] = {
             "rows": table.rows,
             "snapshot_id": table.snapshot_id,
-            "head_token": _token(table, start_of(standing.head + 1)) if standing.head is not None else None,
-            "watermark_token": _token(table, standing.watermark) if standing.watermark is not None else None,
+            **of_entity,
+            "head_token": _token(fed, start_of(standing.head + 1)) if standing.head is not None else None,
+            "watermark_token": _token(fed, standing.watermark) if standing.watermark is not None else None,
             "lag": {"events": standing.lag_events, "seconds": standing.lag_seconds},
-            "last_commit_at": table.last_commit_at.isoformat() if table.last_commit_at else None,
+            "last_commit_at": fed.last_commit_at.isoformat() if fed.last_commit_at else None,
             "freshness": _freshness(table, standing),
         }
         if standing.error is not None:
@@ -77,13 +89,15 @@ class TableTelling:
         return told
 
     async def describe(self, table: LakeTable) -> dict[str, Any]:
+        spec = self._gateway.directory.spec_of(table)
+        fed = await self._gateway.directory.fed(table.name)
         return {
-            **table.spec.declared(),
-            "declaration": table.spec.declared(),
-            "schema": [{"name": field.name, "type": str(field.type)} for field in table.spec.row_schema()],
+            **self.declared(table),
+            "declaration": spec.declared(),
+            "schema": [{"name": field.name, "type": str(field.type)} for field in spec.row_schema()],
             "metadata_location": table.metadata_location,
             "uuid": table.uuid,
-            "stream": table.stream,
+            "stream": fed.stream,
             "files": table.files,
             "bytes": table.bytes,
             **await self.status(table),
@@ -96,7 +110,7 @@ class TableTelling:
                     "operation": snapshot.operation,
                     "added_rows": snapshot.added_rows,
                     "total_rows": snapshot.total_rows,
-                    "watermark_token": None if snapshot.watermark is None else _token(table, snapshot.watermark),
+                    "watermark_token": None if snapshot.watermark is None else _token(fed, snapshot.watermark),
                     "batch": snapshot.batch,
                 }
                 for snapshot in table.snapshots()[:_SNAPSHOTS_TOLD]
@@ -106,7 +120,7 @@ class TableTelling:
 
 def _token(table: LakeTable, watermark: int) -> str:
     """The token that is reached at this watermark."""
-    return str(Token.of(table.name, table.stream_identity, watermark - 1))
+    return str(Token.of(table.token_name, table.stream_identity, watermark - 1))
 
 
 def _freshness(table: LakeTable, standing: Standing) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Tokens:
     async def _judge(self, grant: Grant) -> None:
         """Refuse a filter or a mask that would fail, or mean something else, when a query comes."""
         table = await self._gateway.directory.table(grant.tables)
-        columns = {field.name: field.type for field in table.spec.row_schema()}
+        columns = {field.name: field.type for field in self._gateway.directory.spec_of(table).row_schema()}
         for column, mask in grant.masks.items():
             if column not in columns:
                 raise _bad(

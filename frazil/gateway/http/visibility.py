@@ -36,7 +36,7 @@ class Visibility:
         for name, mark in marks.items():
             left = max(0.0, deadline - time.monotonic())
             table, visible = await self._gateway.reached(name, mark, timeout_seconds=left)
-            tables[table.spec.short_name] = {
+            tables[name.removeprefix("main.")] = {
                 "visible": visible,
                 "snapshot_id": committed_in(table, mark.position) if visible else None,
                 "watermark": str(Token.of(name, table.stream_identity, table.watermark - 1)),

@@ -10,9 +10,20 @@ from typing import Any
 from frazil.bus import EventBus
 from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events import SYSTEM_NAMESPACE, TableSpec, parse_table
+from frazil.events import SYSTEM_NAMESPACE, TableSpec, entity_of, parse_table
+from frazil.events.table import RESERVED_SUFFIXES
 from frazil.gateway.ingest.directory import TableDirectory
-from frazil.lake import Lake, LakeTable, changed_by, same_declaration
+from frazil.lake import (
+    Lake,
+    LakeTable,
+    changed_by,
+    create_entity,
+    drop_entity,
+    finish_declaring,
+    load_entity,
+    same_declaration,
+    undrop,
+)
 from frazil.storage import Journal
 
 _CHANGES = ("add_columns", "widen", "description", "owner", "tags", "freshness_target_seconds", "retention_years")
@@ -35,35 +46,54 @@ class Declarations:
             raise InvalidInput(
                 f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
             )
-        existing = await self._existing(spec.name)
+        _check_name(spec)
+        existing = await self._existing(spec)
         if existing is not None:
-            return _same_or_conflict(existing, spec), False
+            return existing, False
         if not spec.is_streamed:
             table = await asyncio.to_thread(self._lake.create_bulk, spec)
             await self._directory.refresh()
             self._journal.append("table_declared", table=spec.name)
             return table, True
+        if (finished := await asyncio.to_thread(finish_declaring, self._lake, spec)) is not None:
+            await self._directory.refresh()
+            self._journal.append("table_declared", table=spec.name, stream=finished.history.stream)
+            return finished.base, True
         stream = await self._bus.create(f"{spec.name}.{uuid.uuid4().hex}")
         crash_point("after_stream_create_before_table_create")
         try:
-            table = await asyncio.to_thread(self._lake.create, spec, stream=stream.name, identity=stream.identity)
+            table = await asyncio.to_thread(self._create, spec, stream.name, stream.identity)
         except Conflict:
             await self._bus.delete(stream.name)
-            existing = await self._existing(spec.name)
+            existing = await self._existing(spec)
             if existing is None:
                 raise
-            return _same_or_conflict(existing, spec), False
+            return existing, False
         await self._directory.refresh()
         self._journal.append("table_declared", table=spec.name, stream=stream.name)
         return table, True
 
-    async def _existing(self, name: str) -> LakeTable | None:
+    def _create(self, spec: TableSpec, stream: str, identity: str) -> LakeTable:
+        if spec.kind == "entity":
+            return create_entity(self._lake, spec, stream=stream, identity=identity).base
+        return self._lake.create(spec, stream=stream, identity=identity)
+
+    async def _existing(self, wanted: TableSpec) -> LakeTable | None:
+        """The table of this name, if it is declared alike; a `Conflict` if it is not."""
         try:
-            return await asyncio.to_thread(self._lake.table, name)
+            table, spec = await asyncio.to_thread(self._load, wanted.name)
         except NotFound as error:
-            if error.code == "table_not_found":
-                return None
-            raise
+            if error.code == "history_missing":
+                await asyncio.to_thread(drop_entity, self._lake, wanted.name)
+            elif error.code != "table_not_found":
+                raise
+            return None
+        _same_or_conflict(spec, wanted)
+        return table
+
+    def _load(self, name: str) -> tuple[LakeTable, TableSpec]:
+        table = self._lake.table(name)
+        return table, load_entity(self._lake, name).spec if table.spec.kind == "entity" else table.spec
 
     async def alter(self, name: str, request: Any) -> LakeTable:
         """Add columns, widen types, change words; all of it or nothing."""
@@ -76,24 +106,34 @@ class Declarations:
                 )
         change = changed_by({**request, **_words(request)})
         before = await self._directory.table(name)
+        _writable(before)
         table = await self._directory.alter(name, change)
         if table.metadata_location != before.metadata_location:
             self._journal.append("table_altered", table=name, changes=sorted(request))
         return table
 
     async def drop(self, name: str) -> None:
-        await asyncio.to_thread(self._lake.drop, name)
+        await asyncio.to_thread(self._drop, name)
         await self._directory.refresh()
         self._journal.append("table_dropped", table=name)
 
+    def _drop(self, name: str) -> None:
+        table = self._lake.table(name)
+        _writable(table)
+        if table.spec.kind == "entity":
+            drop_entity(self._lake, name)
+        else:
+            self._lake.drop(name)
+
     async def undrop(self, name: str) -> LakeTable:
-        table = await asyncio.to_thread(self._lake.undrop, name)
+        table = await asyncio.to_thread(undrop, self._lake, name)
         await self._directory.refresh()
         self._journal.append("table_undropped", table=name)
         return table
 
     async def dropped(self) -> dict[str, list[str]]:
-        return await asyncio.to_thread(self._lake.dropped)
+        found = await asyncio.to_thread(self._lake.dropped)
+        return {name: hidden for name, hidden in found.items() if entity_of(name) == name}
 
 
 def _words(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,14 +148,30 @@ def _words(request: Mapping[str, Any]) -> dict[str, Any]:
     return {field: getattr(parsed, field) for field in words}
 
 
-def _same_or_conflict(existing: LakeTable, wanted: TableSpec) -> LakeTable:
-    if same_declaration(existing.spec, wanted):
-        return existing
+def _check_name(spec: TableSpec) -> None:
+    for suffix in RESERVED_SUFFIXES:
+        if spec.name.endswith(suffix) or spec.kind == "history":
+            raise InvalidInput(
+                f"{spec.short_name!r} is a name that frazil gives", code="reserved_name", hint=f"not with {suffix!r}"
+            )
+
+
+def _writable(table: LakeTable) -> None:
+    if table.spec.kind == "history":
+        short = table.token_name.removeprefix("main.")
+        raise Conflict(
+            f"{table.spec.short_name!r} is the history of {short!r}", code="is_a_history", hint=f"do it to {short!r}"
+        )
+
+
+def _same_or_conflict(existing: TableSpec, wanted: TableSpec) -> None:
+    if same_declaration(existing, wanted):
+        return
     raise Conflict(
         f"table {wanted.short_name!r} exists already and is different",
         code="table_exists",
         hint="declare it as it is, alter it (PATCH /v1/tables/{name}), or drop it first",
-        details=_differences(existing.spec.declared(), wanted.declared()),
+        details=_differences(existing.declared(), wanted.declared()),
     )
 
 

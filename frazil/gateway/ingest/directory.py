@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 
 from frazil.errors import FrazilError, NotFound, Unavailable
-from frazil.events import TableSpec
-from frazil.lake import Lake, LakeTable
+from frazil.events import TableSpec, history_of
+from frazil.lake import Entity, Lake, LakeTable, alter_entity, paired
 from frazil.lake.mend import repair_of
 
 log = logging.getLogger(__name__)
@@ -18,8 +18,11 @@ Source = tuple[str, str, str]
 
 
 def source_of(table: LakeTable) -> Source:
-    """What a writer is bound to: this very table, fed from this very stream, not repaired since."""
-    return table.uuid, table.stream_identity, repair_of(table)
+    """What a writer is bound to: this very table, fed from this very stream, not repaired since.
+
+    The base of an entity is fed from its history.
+    """
+    return table.uuid, table.history_uuid or table.stream_identity, repair_of(table)
 
 
 class TableDirectory:
@@ -61,8 +64,9 @@ class TableDirectory:
         self._released = True
         self._changed.set()
 
-    def tables(self) -> list[LakeTable]:
-        return [self._tables[name] for name in sorted(self._tables)]
+    def tables(self, *, histories: bool = False) -> list[LakeTable]:
+        """The tables that were declared; with `histories` also those that frazil keeps beside them."""
+        return [table for _, table in sorted(self._tables.items()) if histories or table.spec.kind != "history"]
 
     def broken(self) -> dict[str, FrazilError]:
         """Tables that are in the catalog and cannot be loaded, with the reason."""
@@ -86,9 +90,33 @@ class TableDirectory:
             )
         return self._tables[name]
 
+    async def fed(self, name: str) -> LakeTable:
+        """The table that events of this name go to: its own, or the history of an entity."""
+        table = await self.table(name)
+        return (await self.entity(table)).history if table.spec.kind == "entity" else table
+
+    async def entity(self, base: LakeTable) -> Entity:
+        """The entity of this base, as last seen."""
+        if (history := self._tables.get(history_of(base.name))) is None:
+            await self.refresh()
+            base, history = await self.table(base.name), self._tables.get(history_of(base.name))
+        return paired(base, history)
+
+    def spec_of(self, table: LakeTable) -> TableSpec:
+        """The declaration as its owner knows it; that of an entity is up to date in its history first."""
+        history = self._tables.get(history_of(table.name)) if table.spec.kind == "entity" else None
+        known = history is not None and history.uuid == table.history_uuid
+        return paired(table, history).spec if known else table.spec
+
     async def alter(self, name: str, change: Callable[[TableSpec], TableSpec]) -> LakeTable:
         """Change the declaration in the catalog, and see it here at once."""
+        is_entity = name in self._tables and self._tables[name].spec.kind == "entity"
         async with self._looking:
+            if is_entity:
+                entity = await asyncio.to_thread(alter_entity, self.lake, name, change)
+                self._tables[entity.history.name] = entity.history
+                self._tables[name] = entity.base
+                return entity.base
             altered = await asyncio.to_thread(self.lake.alter, name, change)
             self._tables[name] = altered
             return altered
@@ -116,7 +144,8 @@ class TableDirectory:
     def _load_changed(self, locations: dict[str, str]) -> dict[str, LakeTable]:
         loaded: dict[str, LakeTable] = {}
         self._broken = {name: entry for name, entry in self._broken.items() if locations.get(name) == entry[0]}
-        for name, location in locations.items():
+        # In the order of their names: an entity comes before its history, which then has all that is folded.
+        for name, location in sorted(locations.items()):
             known = self._tables.get(name)
             if (known is not None and known.metadata_location == location) or name in self._broken:
                 continue

@@ -72,6 +72,7 @@ class TableWriter:
         tail_memory: TailMemory | None = None,
     ) -> None:
         self.name = table.name
+        self._told_as = table.token_name
         self.source = source_of(table)
         self._table = table
         self._bus = bus
@@ -248,7 +249,9 @@ class TableWriter:
             raise
         self.last_failure = None
         crash_point("after_bus_publish_before_receipt")
-        self._metrics.published(self.name, time.monotonic() - started, len(judged.submissions), len(judged.new), size)
+        self._metrics.published(
+            self._told_as, time.monotonic() - started, len(judged.submissions), len(judged.new), size
+        )
         first = last - len(messages) + 1
         log.debug("published", extra={"table": self.name, "sequence": first, "events": len(judged.new)})
         sizes = [content.num_rows for content in contents]
@@ -270,7 +273,7 @@ class TableWriter:
             accepted = int((judged.verdict[of_request] == -1).sum())
             submission.answer(
                 Receipt(
-                    table=self.name,
+                    table=self._told_as,
                     stream=self._table.stream_identity,
                     accepted=accepted,
                     duplicates=len(submission) - accepted,

@@ -84,7 +84,7 @@ class TableWriters:
             if not table.spec.is_streamed:
                 continue
             try:
-                await self.of(table).warm(patience_seconds=3600)
+                await self.of(await self._directory.fed(table.name)).warm(patience_seconds=3600)
             except FrazilError as error:
                 log.warning("not ready for events: %s", error, extra={"table": table.name})
 

@@ -19,6 +19,7 @@ from frazil.access import ReadGrant
 from frazil.errors import Unavailable
 from frazil.events import Token
 from frazil.gateway.ingest import Tail, source_of
+from frazil.gateway.query.entities import EntityAt, on_its_base
 from frazil.lake import LakeTable, SnapshotInfo, columns_at
 from frazil.serving import Relation, TableRef
 from frazil.serving import Tail as TailOfRelation
@@ -30,8 +31,10 @@ class Source:
 
     ref: TableRef
     table: LakeTable
+    """The table that events go to: for an entity, its history."""
     grant: ReadGrant
     pinned: SnapshotInfo | None = None
+    entity: EntityAt | None = None
     tail: Tail | None = None
     head: asyncio.Task[int] | None = None
     """Being asked for, if the tail is a guess: it holds every receipt only if it reaches this far."""
@@ -44,23 +47,29 @@ class CutTable:
     name: str
     snapshot_id: int | None
     committed_at: datetime | None
+    token_name: str
     stream: str
     watermark: int | None
     end: int | None
     """Every event below it is in the answer; None where a foreign snapshot says nothing of it."""
     live_rows: int | None
     """How many come from the tail; None for a caller who may not see all of them."""
+    history_snapshot_id: int | None = None
+    """Of an entity: the snapshot of its history that was read above its base."""
+    is_entity: bool = False
 
     @property
     def token(self) -> Token:
-        return Token.of(self.name, self.stream, self.end - 1) if self.end is not None else Token()
+        return Token.of(self.token_name, self.stream, self.end - 1) if self.end is not None else Token()
 
     def body(self, now: datetime) -> dict[str, Any]:
         live = self.watermark is not None and self.end is not None and self.end > self.watermark
         age = 0.0 if live or self.committed_at is None else max(0.0, (now - self.committed_at).total_seconds())
-        watermark = Token.of(self.name, self.stream, self.watermark - 1) if self.watermark is not None else None
+        watermark = Token.of(self.token_name, self.stream, self.watermark - 1) if self.watermark is not None else None
+        of_entity = {"history_snapshot_id": self.history_snapshot_id} if self.is_entity else {}
         return {
             "snapshot_id": self.snapshot_id,
+            **of_entity,
             "committed_at": self.committed_at.isoformat() if self.committed_at else None,
             "watermark": str(watermark) if watermark else None,
             "token": str(self.token) if self.end is not None else None,
@@ -86,6 +95,8 @@ def take_cut(
             continue
         table = source.table if source.pinned else newest(source.table)
         relation, told = _live_cut(source, table) if source.tail else _committed_cut(source, table)
+        if source.entity is not None:
+            relation, told = on_its_base(relation, told, source.entity, table, newest)
         relations[source.ref.reads] = relation
         tables.append(told)
     return list(relations.values()), tables
@@ -118,7 +129,14 @@ def _live_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
     )
     live_rows = None if source.grant.filters else found.num_rows
     told = CutTable(
-        table.name, table.snapshot_id, table.last_commit_at, table.stream_identity, start, end, live_rows=live_rows
+        table.name,
+        table.snapshot_id,
+        table.last_commit_at,
+        table.token_name,
+        table.stream_identity,
+        start,
+        end,
+        live_rows=live_rows,
     )
     return relation, told
 
@@ -138,5 +156,14 @@ def _committed_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable
         masks=source.grant.masks,
     )
     committed_at = pinned.committed_at if pinned else table.last_commit_at
-    told = CutTable(table.name, snapshot_id, committed_at, table.stream_identity, watermark, watermark, live_rows=0)
+    told = CutTable(
+        table.name,
+        snapshot_id,
+        committed_at,
+        table.token_name,
+        table.stream_identity,
+        watermark,
+        watermark,
+        live_rows=0,
+    )
     return relation, told

@@ -7,18 +7,19 @@ which is plain by rule (`events.table_name`), and whole numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from frazil.access import Identity, ReadGrant
-from frazil.errors import NotFound
-from frazil.events import Token
+from frazil.errors import InvalidInput, NotFound
+from frazil.events import Token, history_of
 from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.service import Queries
-from frazil.lake import LakeTable, SnapshotInfo, snapshot_by_id, snapshot_with
+from frazil.lake import LakeTable, SnapshotInfo, snapshot_by_id, snapshot_with, watermark_at
 
 MAX_CHANGES = 10_000
 
@@ -27,7 +28,8 @@ async def snapshots_of(directory: TableDirectory, name: str, *, grant: ReadGrant
     """The snapshots that led to the current state, newest first; their rows are counted for who may see all of them."""
     await directory.refresh()
     table = await directory.table(name)
-    told = [_snapshot(table, snapshot, counted=not grant.filters) for snapshot in table.snapshots()[:limit]]
+    fed = await directory.fed(name)
+    told = [_snapshot(table, fed, snapshot, counted=not grant.filters) for snapshot in table.snapshots()[:limit]]
     return {"table": table.spec.short_name, "snapshots": told}
 
 
@@ -38,10 +40,38 @@ class History:
 
     async def row(self, name: str, row_id: str, identity: Identity) -> dict[str, Any]:
         """Every event of this id, oldest first, with the snapshot that made it visible; null while it is live only."""
-        await self._directory.table(name)
-        ask = Ask(sql=f"SELECT * FROM {_quoted(name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id])
+        fed = await self._directory.fed(name)
+        ask = Ask(sql=f"SELECT * FROM {_quoted(fed.name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id])
+        short = name.removeprefix("main.")
+        found = await self._versions(
+            fed, ask, identity, f"{short!r} has no row with this id", "ids are those of events"
+        )
+        return {"table": short, "id": row_id, **found}
+
+    async def of_key(self, name: str, key: Mapping[str, str], identity: Identity) -> dict[str, Any]:
+        """Every event of the entity with this key, oldest first, also those that did not apply."""
+        fed = await self._directory.fed(name)
+        short = name.removeprefix("main.")
+        if fed.spec.kind != "history":
+            raise InvalidInput(f"{short!r} has no key", code="no_key", hint="ask for a row by the id of its event")
+        if set(key) != set(fed.spec.key):
+            raise InvalidInput(
+                f"the key of {short!r} is {', '.join(fed.spec.key)}",
+                code="bad_key",
+                hint="give each of them once: " + "&".join(f"key={column}=…" for column in fed.spec.key),
+            )
+        condition = " AND ".join(f'"{column}" = ${at}' for at, column in enumerate(fed.spec.key, 1))
+        ask = Ask(
+            sql=f"SELECT * FROM {_quoted(fed.name)} WHERE {condition} ORDER BY _seq",
+            parameters=[key[column] for column in fed.spec.key],
+        )
+        hint = f"`SELECT * FROM {short}` has those that are there"
+        found = await self._versions(fed, ask, identity, f"nothing was ever said of this key of {short!r}", hint)
+        return {"table": short, "key": dict(key), **found}
+
+    async def _versions(self, fed: LakeTable, ask: Ask, identity: Identity, none: str, hint: str) -> dict[str, Any]:
         answer = await self._queries.answer(ask, identity)
-        table = await self._directory.table(name)
+        table = await self._directory.table(fed.name)
         names = [column["name"] for column in answer.columns]
         versions = []
         for values in msgspec.json.decode(answer.body):
@@ -56,12 +86,8 @@ class History:
                 }
             )
         if not versions:
-            raise NotFound(
-                f"{table.spec.short_name!r} has no row with this id",
-                code="row_not_found",
-                hint="ids are those of events",
-            )
-        return {"table": table.spec.short_name, "id": row_id, "versions": versions, "token": answer.about["token"]}
+            raise NotFound(none, code="row_not_found", hint=hint)
+        return {"versions": versions, "token": answer.about["token"]}
 
     async def changes(
         self, name: str, first: int, second: int | None, identity: Identity, *, limit: int
@@ -75,12 +101,34 @@ class History:
             raise NotFound(f"{table.spec.short_name!r} has no snapshot yet", code="snapshot_not_found")
         for snapshot_id in (first, second):
             snapshot_by_id(table, snapshot_id)
+        if table.spec.kind == "entity":
+            return await self._folded_between(table, first, second, identity, limit=limit)
         table_, before, after = _quoted(name), f"AT (VERSION => {first})", f"AT (VERSION => {second})"
         changed = (
             f"SELECT 'added' AS _change, b.* FROM {table_} b {after} ANTI JOIN {table_} a {before} ON a._seq = b._seq "
             "UNION ALL BY NAME "
             f"SELECT 'removed' AS _change, a.* FROM {table_} a {before} ANTI JOIN {table_} b {after} ON a._seq = b._seq"
         )
+        return await self._changed(table, first, second, changed, identity, limit=limit)
+
+    async def _folded_between(
+        self, base: LakeTable, first: int, second: int, identity: Identity, *, limit: int
+    ) -> dict[str, Any]:
+        """The events that made the later state of an entity out of the earlier one."""
+        start, end = (watermark_at(base, snapshot_id) for snapshot_id in (first, second))
+        if start is None or end is None:
+            raise NotFound(
+                f"it is not known any more which events {base.spec.short_name!r} had at this snapshot",
+                code="snapshot_not_found",
+                hint="choose a later one",
+            )
+        history = _quoted(history_of(base.name))
+        changed = f"SELECT 'added' AS _change, * FROM {history} WHERE _seq >= {start} AND _seq < {end}"
+        return await self._changed(base, first, second, changed, identity, limit=limit)
+
+    async def _changed(
+        self, table: LakeTable, first: int, second: int, changed: str, identity: Identity, *, limit: int
+    ) -> dict[str, Any]:
         counted = await self._queries.answer(
             Ask(sql=f"SELECT _change, count(*) FROM ({changed}) GROUP BY 1", freshness="committed"),
             identity,
@@ -108,9 +156,9 @@ def _quoted(name: str) -> str:
     return f'"{schema}"."{short}"'
 
 
-def _snapshot(table: LakeTable, snapshot: SnapshotInfo, *, counted: bool) -> dict[str, Any]:
+def _snapshot(table: LakeTable, fed: LakeTable, snapshot: SnapshotInfo, *, counted: bool) -> dict[str, Any]:
     watermark = snapshot.watermark
-    token = None if watermark is None else str(Token.of(table.name, table.stream_identity, watermark - 1))
+    token = None if watermark is None else str(Token.of(fed.token_name, fed.stream_identity, watermark - 1))
     return {
         "snapshot_id": snapshot.snapshot_id,
         "parent_id": snapshot.parent_id,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from frazil.access import ReadGrant
@@ -22,7 +23,8 @@ from frazil.gateway.ingest import (
 )
 from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.cut import CutMoved, CutTable, Source, take_cut
-from frazil.lake import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id
+from frazil.gateway.query.entities import EntityAt, base_as_of
+from frazil.lake import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id, watermark_at
 from frazil.serving import Relation, TableRef
 from frazil.storage import Journal
 
@@ -70,22 +72,26 @@ class Resolver:
     async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> Source:
         name = f"{ref.schema}.{ref.name}"
         table = await self._directory.table(name)
-        mark = ask.min_token.marks.get(name)
+        if table.spec.kind == "entity":
+            return await self._entity_source(ref, table, grant, ask, deadline, guess)
+        mark = ask.min_token.marks.get(table.token_name)
         if mark is not None:
             check_mark(table, mark)
         pinned = await self._pinned(ref, table, ask)
         if pinned is not None:
             table = await self._directory.table(name)  # the one that has the snapshot, if it was just found
-            if mark is not None and (pinned.watermark is None or pinned.watermark <= mark.position):
-                raise InvalidInput(
-                    f"snapshot {pinned.snapshot_id} of {table.spec.short_name!r} is older than the token",
-                    code="snapshot_before_token",
-                    hint="leave out min_token, or the snapshot",
-                )
+            _not_before(table, pinned, pinned.watermark, mark)
             return Source(ref, table, grant, pinned=pinned)
+        return await self._newest(ref, table, grant, ask, deadline, guess)
+
+    async def _newest(
+        self, ref: TableRef, table: LakeTable, grant: ReadGrant, ask: Ask, deadline: float, guess: bool
+    ) -> Source:
+        """The table as it is now, with its tail if the answer is to be live."""
+        mark = ask.min_token.marks.get(table.token_name)
         if not table.spec.is_streamed:
             await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
-            return Source(ref, await self._directory.table(name), grant)
+            return Source(ref, await self._directory.table(table.name), grant)
         if ask.freshness == "committed":
             if mark is not None:
                 table = await self._committed(table, mark, deadline)
@@ -98,6 +104,34 @@ class Resolver:
                     return Source(ref, table, grant, tail=tail, head=head)
             head.cancel()
         return Source(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
+
+    async def _entity_source(
+        self, ref: TableRef, base: LakeTable, grant: ReadGrant, ask: Ask, deadline: float, guess: bool
+    ) -> Source:
+        """An entity is found by its history, and read on top of its base."""
+        entity = await self._directory.entity(base)
+        mark = ask.min_token.marks.get(base.name)
+        if mark is not None:
+            check_mark(entity.history, mark)
+        version = ref.version
+        if version is None and ref.as_of is None:
+            version = ask.snapshot.get(base.name)
+        if version is not None:
+            snapshot = await self._by_id(base, version)
+            base = await self._directory.table(base.name)
+            history = (await self._directory.entity(base)).history
+            _not_before(base, snapshot, watermark_at(base, snapshot.snapshot_id), mark)
+            return Source(ref, history, grant, entity=EntityAt(base, snapshot, pinned=True, alone=True))
+        moment = ref.as_of or ask.as_of_table.get(base.name, ask.as_of)
+        if moment is not None:
+            await self._directory.refresh()
+            entity = await self._directory.entity(await self._directory.table(base.name))
+            pinned = snapshot_as_of(entity.history, moment)
+            _not_before(base, pinned, watermark_at(entity.history, pinned.snapshot_id), mark)
+            at = base_as_of(entity.base, entity.history, pinned, moment)
+            return Source(ref, entity.history, grant, pinned=pinned, entity=at)
+        found = await self._newest(ref, entity.history, grant, ask, deadline, guess)
+        return replace(found, entity=EntityAt(entity.base))
 
     async def _pinned(self, ref: TableRef, table: LakeTable, ask: Ask) -> SnapshotInfo | None:
         """The snapshot that the statement names, or else the request."""
@@ -185,13 +219,22 @@ class Resolver:
         for source in sources:
             if source.head is not None:
                 # A snapshot of the past, if the statement names one of the same table too, ends before the tail does.
-                end = max(table.end or 0 for table in cut if table.name == source.table.name)
+                end = max(table.end or 0 for table in cut if table.token_name == source.table.token_name)
                 if end < start_of(await source.head + 1):
                     raise CutMoved(f"{source.table.spec.short_name!r} is changing", hint="try again")
 
     def cut(self, sources: Sequence[Source]) -> tuple[list[Relation], list[CutTable]]:
         """Take the cut, now, from the tables as they were last seen."""
         return take_cut(sources, lambda table: self._directory.known(table.name, source_of(table)) or table)
+
+
+def _not_before(table: LakeTable, pinned: SnapshotInfo, watermark: int | None, mark: Mark | None) -> None:
+    if mark is not None and (watermark is None or watermark <= mark.position):
+        raise InvalidInput(
+            f"snapshot {pinned.snapshot_id} of {table.spec.short_name!r} is older than the token",
+            code="snapshot_before_token",
+            hint="leave out min_token, or the snapshot",
+        )
 
 
 def _not_reached(table: LakeTable, mark: Mark, end: int) -> VisibilityTimeout:
@@ -201,8 +244,8 @@ def _not_reached(table: LakeTable, mark: Mark, end: int) -> VisibilityTimeout:
         hint="ask again with more time, or without min_token; GET /v1/status tells what the pipeline does",
         details={
             "table": short,
-            "wanted": str(Token.of(table.name, mark.stream, mark.position)),
-            "reached": str(Token.of(table.name, table.stream_identity, end - 1)),
+            "wanted": str(Token.of(table.token_name, mark.stream, mark.position)),
+            "reached": str(Token.of(table.token_name, table.stream_identity, end - 1)),
             "snapshot_id": table.snapshot_id,
             "messages_behind": max(0, sequence_of(mark.position) + 1 - sequence_of(end)),
         },

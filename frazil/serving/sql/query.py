@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.serving.sql.folding import Folding
+
 
 @dataclass(frozen=True)
 class Tail:
@@ -36,6 +38,8 @@ class Relation:
     tail: Tail | None = None
     where: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
+    folding: Folding | None = None
+    """For an entity: `metadata` is its base, `tail` the end of its history, and this is how they make its state."""
     lines: str | None = None
     """Instead of `metadata`: a glob of files with one JSON object a line."""
 
