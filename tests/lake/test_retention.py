@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -89,6 +90,13 @@ def test_a_reader_before_a_compaction_keeps_its_files() -> None:
     assert needed_by_readers(found, keep_seconds=8, now=NOW) == set()
     assert needed_by_readers(lineage(5, 10), keep_seconds=60, now=NOW) == set()
     assert needed_by_readers(lineage(5, 10, 15, 20, replaced=(0, 2)), keep_seconds=60, now=NOW) == {4, 3, 2, 1}
+
+
+def test_a_reader_of_an_entity_keeps_the_files_that_a_fold_replaced() -> None:
+    """Each fold replaces files, so that every state of the last while is needed, and none from before."""
+    folds = [replace(snapshot, operation="overwrite") for snapshot in lineage(10, 100, 500, 700, 900)]
+    assert needed_by_readers(folds, keep_seconds=600, now=NOW) == {5, 4, 3, 2}
+    assert needed_by_readers(folds, keep_seconds=50, now=NOW) == {5, 4}
 
 
 def test_routine_expiry_keeps_what_is_named_and_begins_late(lake: Lake) -> None:

@@ -161,6 +161,23 @@ async def test_of_two_folders_one_is_refused_and_each_event_counts_once(spark_la
     assert it.state() == {1: ("y", None, False), 2: ("z", None, False)}
 
 
+async def test_expiry_keeps_what_a_reader_of_an_earlier_state_needs(spark_lake: SparkLake) -> None:
+    it = await kept(spark_lake)
+    snapshots = []
+    for number in range(4):
+        await it.commit(("upsert", 1, number, {"a": f"v{number}"}))
+        done = it.folder.fold()
+        assert done is not None
+        snapshots.append(done.snapshot_id)
+    assert it.folder.tidy(keep_snapshots=1) == 0, "all of them were current a moment ago"
+    for number, snapshot_id in enumerate(snapshots):
+        read = spark_lake.lake.catalog.load_table(it.name).scan(snapshot_id=snapshot_id).to_arrow()
+        assert read["a"].to_pylist() == [f"v{number}"]
+    hasty = Folder(spark_lake.lake, it.name, spark_lake.session, keep_seconds=0.0)
+    assert hasty.tidy(keep_snapshots=1) == 3
+    assert it.state() == {1: ("v3", None, False)} and it.folder.load().unfolded_rows == 0
+
+
 async def test_a_compaction_in_between_makes_the_fold_stage_again(spark_lake: SparkLake) -> None:
     it = await kept(spark_lake)
     for number in range(3):
