@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from frazil.bus import EventBus, open_bus
 from frazil.errors import Misconfigured, Unavailable
 from frazil.runtime.datadir import DataDir
-from frazil.runtime.declare import make_table
 from frazil.runtime.scratch import own_scratch_folder
 from frazil.settings import Settings
 from frazil.storage import Journal, Warehouse
 
 if TYPE_CHECKING:
-    from frazil.events import TableSpec
-    from frazil.lake import Lake, LakeTable
+    from frazil.lake import Lake
 
 __all__ = ["Parts", "open_journal", "open_parts", "open_warehouse", "run_pipeline"]
 
@@ -118,19 +116,15 @@ def open_journal(settings: Settings) -> Journal:
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
     from frazil.pipeline.committer import Limits
-    from frazil.pipeline.csv.job import CsvLoads
-    from frazil.pipeline.csv.watch import FolderWatch
     from frazil.pipeline.folder import Folder
     from frazil.pipeline.folding import Folding, FoldLimits
-    from frazil.pipeline.jobs import Doer, JobRunner, Timer
+    from frazil.pipeline.jobs import JobRunner
     from frazil.pipeline.maintenance import Maintenance
-    from frazil.pipeline.postgres.job import PostgresLoads
-    from frazil.pipeline.postgres.nightly import Nightly
     from frazil.pipeline.service import Pipeline, Report
     from frazil.pipeline.session import is_alive, open_session
     from frazil.pipeline.target import SparkTarget, warm_up
-    from frazil.pipeline.tasks import SparkTasks
     from frazil.pipeline.upkeep import Upkeep
+    from frazil.runtime.bulk import bulk_jobs
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
@@ -152,21 +146,7 @@ async def run_pipeline(settings: Settings) -> None:
     )
     try:
         await asyncio.to_thread(warm_up, session)
-        loop = asyncio.get_running_loop()
-
-        def make(spec: TableSpec) -> LakeTable:
-            """Called by jobs, in threads of theirs; the bus belongs to this loop."""
-            return asyncio.run_coroutine_threadsafe(make_table(parts.bus, parts.lake, spec), loop).result()
-
-        tasks = SparkTasks(session)
-        doers: dict[str, Doer] = {
-            "csv": CsvLoads(parts.lake, tasks, make),
-            "postgres": PostgresLoads(parts.lake, tasks, settings.sources, reports=data.reports, mail=settings.mail),
-        }
-        timers: list[Timer] = [
-            *(FolderWatch(name, watched, parts.lake.registry) for name, watched in settings.watch.items()),
-            *(Nightly(name, source, parts.lake.registry) for name, source in settings.sources.items()),
-        ]
+        doers, timers = bulk_jobs(settings, data, parts, session)
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,

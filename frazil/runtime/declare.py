@@ -16,16 +16,29 @@ if TYPE_CHECKING:
 
 
 async def make_table(bus: EventBus, lake: Lake, spec: TableSpec) -> LakeTable:
-    """The new table, fed from a new stream where it takes events; a name that is taken is a `Conflict`.
+    """The new table, fed from a new stream where it takes events; of an entity its base. A name that is taken is a
+    `Conflict`; a declaration of the same that broke off is finished.
 
     The stream comes first: a table without a stream could lose events, a stream without a table is only empty.
     """
+    from frazil.lake import finish_declaring
+
     if not spec.is_streamed:
         return await asyncio.to_thread(lake.create_bulk, spec)
+    if (finished := await asyncio.to_thread(finish_declaring, lake, spec)) is not None:
+        return finished.base
     stream = await bus.create(f"{spec.name}.{uuid.uuid4().hex}")
     crash_point("after_stream_create_before_table_create")
     try:
-        return await asyncio.to_thread(lake.create, spec, stream=stream.name, identity=stream.identity)
+        return await asyncio.to_thread(_created, lake, spec, stream.name, stream.identity)
     except Conflict:
         await bus.delete(stream.name)
         raise
+
+
+def _created(lake: Lake, spec: TableSpec, stream: str, identity: str) -> LakeTable:
+    from frazil.lake import create_entity
+
+    if spec.kind == "entity":
+        return create_entity(lake, spec, stream=stream, identity=identity).base
+    return lake.create(spec, stream=stream, identity=identity)

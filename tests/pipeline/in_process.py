@@ -1,10 +1,15 @@
-"""Tasks of a bulk job without Spark: the same work in this process, pickled on the way in and out as Spark does."""
+"""Bulk jobs without Spark and bus: the same work in this process, pickled on the way in and out as Spark does."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from frazil.events import Token
+from frazil.lake import LakeTable
 
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
@@ -35,3 +40,26 @@ class InProcessTasks:
 
     def give_up(self) -> None:
         return
+
+
+class KeptSender:
+    """Takes what would go onto a stream."""
+
+    def __init__(self) -> None:
+        self.sent: list[pa.Table] = []
+
+    def send(self, table: LakeTable, rows: pa.Table) -> Token:
+        self.sent.append(rows)
+        return Token.of(table.token_name, table.stream_identity, len(self.sent))
+
+    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+        return table
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All events, those of an id that was there before left out, as the pipeline does."""
+        found: dict[str, dict[str, Any]] = {}
+        for table in self.sent:
+            for row in table.to_pylist():
+                found.setdefault(row["_id"], row)
+        return list(found.values())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from frazil.bus import EventBus
-from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.events import SYSTEM_NAMESPACE, TableSpec, entity_of, parse_table
 from frazil.events.table import RESERVED_SUFFIXES
@@ -17,13 +15,12 @@ from frazil.lake import (
     Lake,
     LakeTable,
     changed_by,
-    create_entity,
     drop_entity,
-    finish_declaring,
     load_entity,
     same_declaration,
     undrop,
 )
+from frazil.runtime.declare import make_table
 from frazil.storage import Journal
 
 _CHANGES = ("add_columns", "widen", "description", "owner", "tags", "freshness_target_seconds", "retention_years")
@@ -37,10 +34,7 @@ class Declarations:
         self._journal = journal
 
     async def declare(self, declared: Any) -> tuple[LakeTable, bool]:
-        """Make the table, or find that it is there already; the second half says whether it was made now.
-
-        The stream comes first: a table without a stream could lose events, a stream without a table is only empty.
-        """
+        """Make the table, or find that it is there already; the second half says whether it was made now."""
         spec = parse_table(declared)
         if spec.namespace == SYSTEM_NAMESPACE:
             raise InvalidInput(
@@ -50,33 +44,16 @@ class Declarations:
         existing = await self._existing(spec)
         if existing is not None:
             return existing, False
-        if not spec.is_streamed:
-            table = await asyncio.to_thread(self._lake.create_bulk, spec)
-            await self._directory.refresh()
-            self._journal.append("table_declared", table=spec.name)
-            return table, True
-        if (finished := await asyncio.to_thread(finish_declaring, self._lake, spec)) is not None:
-            await self._directory.refresh()
-            self._journal.append("table_declared", table=spec.name, stream=finished.history.stream)
-            return finished.base, True
-        stream = await self._bus.create(f"{spec.name}.{uuid.uuid4().hex}")
-        crash_point("after_stream_create_before_table_create")
         try:
-            table = await asyncio.to_thread(self._create, spec, stream.name, stream.identity)
+            table = await make_table(self._bus, self._lake, spec)
         except Conflict:
-            await self._bus.delete(stream.name)
             existing = await self._existing(spec)
             if existing is None:
                 raise
             return existing, False
         await self._directory.refresh()
-        self._journal.append("table_declared", table=spec.name, stream=stream.name)
+        self._journal.append("table_declared", table=spec.name, stream=table.stream)
         return table, True
-
-    def _create(self, spec: TableSpec, stream: str, identity: str) -> LakeTable:
-        if spec.kind == "entity":
-            return create_entity(self._lake, spec, stream=stream, identity=identity).base
-        return self._lake.create(spec, stream=stream, identity=identity)
 
     async def _existing(self, wanted: TableSpec) -> LakeTable | None:
         """The table of this name, if it is declared alike; a `Conflict` if it is not."""

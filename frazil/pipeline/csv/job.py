@@ -9,9 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, FrazilError, InvalidInput, NotFound
@@ -24,9 +28,11 @@ from frazil.lake import (
     LoadedFile,
     LoadRecord,
     Replaces,
+    alter_entity,
     begin_load,
     complete_load,
     forget_files,
+    load_entity,
     load_of_file,
     load_position,
     load_record,
@@ -36,10 +42,11 @@ from frazil.lake import (
 )
 from frazil.pipeline.csv.ask import CsvLoad, parse_load
 from frazil.pipeline.csv.infer import ColumnFacts, infer
-from frazil.pipeline.csv.piece import Piece, PieceDone, Stamp, load_piece
+from frazil.pipeline.csv.piece import ROW_ID, Piece, PieceDone, Stamp, load_piece, spool_piece
 from frazil.pipeline.csv.ranges import CsvRange
 from frazil.pipeline.csv.scan import CsvFile, scan
 from frazil.pipeline.csv.shape import FileShape, grown, merged, new_spec, quarantine_of, shape_of, targets, to_infer
+from frazil.pipeline.sending import Sender, as_events
 from frazil.pipeline.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -48,24 +55,26 @@ JOB = "ingest csv"
 _PIECE_BYTES = 128 << 20
 """A task makes one file of so many bytes of text; fewer where there would not be work for every core."""
 _PIECES_PER_CORE = 2
+_SENT_ROWS = 50_000
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class CsvLoads:
-    def __init__(self, lake: Lake, tasks: Tasks, make_table: Callable[[TableSpec], LakeTable]) -> None:
-        self._lake = lake
-        self._tasks = tasks
-        self._make_table = make_table
+    def __init__(self, lake: Lake, tasks: Tasks, make_table: Callable[[TableSpec], LakeTable], sender: Sender) -> None:
+        self.lake = lake
+        self.sender = sender
+        self.tasks = tasks
+        self.make_table = make_table
 
     def give_up(self) -> None:
-        self._tasks.give_up()
+        self.tasks.give_up()
 
     def do(self, job: Job, tell: Tell) -> dict[str, Any]:
         asked = parse_load(job.params)
         try:
             with TemporaryDirectory(prefix="csv-") as spool:
-                report = _Run(self._lake, self._tasks, self._make_table, job, asked, Path(spool)).run(tell)
+                report = _Run(self, job, asked, Path(spool)).run(tell)
         except FrazilError as error:
             if not error.transient:
                 _forget_uploads(asked)
@@ -77,18 +86,11 @@ class CsvLoads:
 class _Run:
     """One try of one load."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        tasks: Tasks,
-        make_table: Callable[[TableSpec], LakeTable],
-        job: Job,
-        asked: CsvLoad,
-        spool: Path,
-    ) -> None:
-        self._lake = lake
-        self._tasks = tasks
-        self._make_table = make_table
+    def __init__(self, loads: CsvLoads, job: Job, asked: CsvLoad, spool: Path) -> None:
+        self._lake = loads.lake
+        self._tasks = loads.tasks
+        self._make_table = loads.make_table
+        self._sender = loads.sender
         self._job = job
         self._asked = asked
         self._spool = spool
@@ -118,8 +120,9 @@ class _Run:
                 self._spool,
                 table=self._spark_name(table) if self._appends else None,
             )
+        work = load_piece if table.spec.kind != "entity" else partial(spool_piece, folder=str(self._spool))
         done = self._tasks.run(
-            pieces, load_piece, doing=f"load {table.name}", tell=lambda n: tell({"loaded": n, "of": len(pieces)})
+            pieces, work, doing=f"load {table.name}", tell=lambda n: tell({"loaded": n, "of": len(pieces)})
         )
         crash_point("after_csv_tasks")
         self._judge(done)
@@ -139,9 +142,13 @@ class _Run:
             if error.code != "table_not_found":
                 raise
             return None
-        if table.spec.kind not in ("log", "bulk"):
+        if table.spec.kind == "history":
+            raise InvalidInput(f"{table.spec.short_name!r} is a history", code="bad_load", hint="load into its entity")
+        if table.spec.kind == "entity" and not self._appends:
             raise InvalidInput(
-                f"{table.spec.short_name!r} is of kind {table.spec.kind}", code="bad_load", hint="load into a log table"
+                f"{table.spec.short_name!r} is an entity: its rows change, they are not replaced",
+                code="bad_load",
+                hint="load without --mode replace; publish deletions as events",
             )
         return table
 
@@ -180,7 +187,11 @@ class _Run:
             except Conflict:  # an earlier try, or another hand, made it between the look and the leap
                 table = self._lake.table(spec.name)
         added = grown(table.spec, declared, types)
-        return self._lake.alter(table.name, lambda spec: spec.with_columns(added)) if added else table
+        if not added:
+            return table
+        if table.spec.kind == "entity":
+            return alter_entity(self._lake, table.name, lambda spec: spec.with_columns(added)).base
+        return self._lake.alter(table.name, lambda spec: spec.with_columns(added))
 
     def _facts(self, names: Sequence[str], shapes: Sequence[FileShape], tell: Tell) -> dict[str, ColumnFacts]:
         """What all the data says about these columns."""
@@ -292,8 +303,24 @@ class _Run:
             Replaces.NOTHING if self._appends else Replaces.ALL,
             summary={"frazil.source": record.source[:500]},
         )
+        if table.spec.kind == "entity":
+            self._send(table, done)
+            return self._completed(table, load_id, known)
         loaded = publish_load(self._lake, table.name, load, [file for piece in done for file in piece.files])
         return self._completed(loaded.table, load_id, known)
+
+    def _send(self, table: LakeTable, done: Sequence[PieceDone]) -> None:
+        """Publish the rows as upserts. Done again after a kill, they have the same ids."""
+        entity = load_entity(self._lake, table.name)
+        for piece in done:
+            words = {"source": f"csv:{piece.file}"[:256], "actor": self._job.asked_by or None}
+            for path in piece.spooled:
+                for batch in pq.ParquetFile(path).iter_batches(_SENT_ROWS):
+                    rows = pa.Table.from_batches([batch])
+                    at = self._job.asked_at
+                    events = as_events(entity.history.spec, rows, rows[ROW_ID], op="upsert", words=words, at=at)
+                    self._sender.send(entity.history, events)
+                    crash_point("amid_csv_send")
 
     def _completed(self, table: LakeTable, load_id: str, known: Sequence[CsvFile]) -> dict[str, Any]:
         """Write down what is published. Also where a try before this one died between the two."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from frazil.events.table import EXTRA
 from frazil.events.types import TIMESTAMP
@@ -19,6 +20,7 @@ from frazil.pipeline.csv.parse import LINE, Parsed, Refusal, TargetColumn, parse
 from frazil.pipeline.csv.ranges import CsvRange
 
 _EXAMPLES = 5
+ROW_ID = "_row_id"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class PieceDone:
     bad_files: tuple[WrittenFile, ...]
     reasons: Counter[str]
     examples: tuple[dict[str, object], ...]
+    file: str = ""
+    spooled: tuple[str, ...] = ()
+    """Files of rows that wait to be sent as events."""
 
 
 def load_piece(piece: Piece) -> PieceDone:
@@ -81,6 +86,33 @@ def load_piece(piece: Piece) -> PieceDone:
     )
 
 
+def spool_piece(piece: Piece, *, folder: str) -> PieceDone:
+    """The same for an entity: its rows are written where the driver reads them. Done again, it writes the same."""
+    first = piece.ranges[0]
+    path = f"{folder}/rows-{piece.number}-{first.offset}.parquet"
+    rows = bad = 0
+    reasons: Counter[str] = Counter()
+    examples: list[dict[str, object]] = []
+    writer: pq.ParquetWriter | None = None
+    with FileWriter(piece.bad_plan) as quarantine:
+        try:
+            for csv_range in piece.ranges:
+                parsed = parsed_range(piece, csv_range)
+                ids = row_ids(piece, parsed.rows[LINE])
+                named = pa.table({**_columns(piece, parsed.rows), ROW_ID: ids})
+                writer = writer or pq.ParquetWriter(path, named.schema, compression="zstd")
+                writer.write_table(named)
+                quarantine.write(quarantined(piece, parsed.bad))
+                rows, bad = rows + parsed.rows.num_rows, bad + parsed.bad.num_rows
+                reasons.update(column or "the record" for column in parsed.bad["column"].to_pylist())
+                examples += parsed.bad.slice(0, _EXAMPLES - len(examples)).to_pylist()
+        finally:
+            if writer is not None:
+                writer.close()
+    done = PieceDone(piece.number, rows, bad, (), tuple(quarantine.written), reasons, tuple(examples[:_EXAMPLES]))
+    return replace(done, file=piece.file, spooled=(path,) if writer is not None else ())
+
+
 def parsed_range(piece: Piece, csv_range: CsvRange) -> Parsed:
     columns = (*piece.columns, *piece.extra)
     return parse(
@@ -91,9 +123,7 @@ def parsed_range(piece: Piece, csv_range: CsvRange) -> Parsed:
 def finished(piece: Piece, rows: pa.Table) -> pa.Table:
     """The rows with the system's columns, as far as the table has them."""
     count, stamp = rows.num_rows, piece.stamp
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {column.name: rows[column.name] for column in piece.columns}
-    if piece.extra:
-        columns[EXTRA] = _as_json(rows, [column.name for column in piece.extra])
+    columns = _columns(piece, rows)
     if stamp.position is not None:
         at = pa.repeat(pa.scalar(stamp.at, TIMESTAMP), count)
         columns |= {
@@ -106,6 +136,12 @@ def finished(piece: Piece, rows: pa.Table) -> pa.Table:
             "_source": pa.repeat(pa.scalar(f"csv:{piece.file}"[:256]), count),
         }
     return pa.table(columns)
+
+
+def _columns(piece: Piece, rows: pa.Table) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """The declared columns, and in one what the table keeps besides."""
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {column.name: rows[column.name] for column in piece.columns}
+    return columns | ({EXTRA: _as_json(rows, [column.name for column in piece.extra])} if piece.extra else {})
 
 
 def row_ids(piece: Piece, lines: pa.ChunkedArray) -> pa.ChunkedArray:

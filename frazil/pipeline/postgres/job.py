@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError, NotFound
-from frazil.lake import Job, Lake
+from frazil.lake import Job
 from frazil.pipeline.mail import send_mail
 from frazil.pipeline.postgres.archive import archive
 from frazil.pipeline.postgres.ask import PostgresAsk, parse_postgres
+from frazil.pipeline.postgres.refresh import Tools, refresh
 from frazil.pipeline.postgres.report import Night
 from frazil.pipeline.postgres.source import read_dsn
 from frazil.pipeline.settings import MailSettings, SourceSettings
-from frazil.pipeline.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -24,27 +24,27 @@ log = logging.getLogger(__name__)
 class PostgresLoads:
     def __init__(
         self,
-        lake: Lake,
-        tasks: Tasks,
+        tools: Tools,
         sources: Mapping[str, SourceSettings],
         *,
         reports: Path,
         mail: MailSettings | None = None,
     ) -> None:
-        self._lake = lake
-        self._tasks = tasks
+        self._tools = tools
         self._sources = sources
         self._reports = reports
         self._mail = mail or MailSettings()
 
     def give_up(self) -> None:
-        self._tasks.give_up()
+        self._tools.tasks.give_up()
 
     def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         asked = parse_postgres(job.params)
         settings = self._source(asked)
         dsn = read_dsn(asked.source, settings)
-        night = archive(self._lake, self._tasks, job, asked, settings, dsn, tell)
+        if asked.what != "archive":
+            return refresh(self._tools, job, asked, settings, dsn, tell)
+        night = archive(self._tools.lake, self._tools.tasks, job, asked, settings, dsn, tell)
         return {**night.body(), **self._told(night, job)}
 
     def _source(self, asked: PostgresAsk) -> SourceSettings:

@@ -7,13 +7,13 @@ import sys
 from frazil.lake import finish_job, open_jobs, open_lake
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.storage import Warehouse
-from tests.pipeline.in_process import InProcessTasks
+from tests.pipeline.in_process import InProcessTasks, KeptSender
 
 
 def main() -> None:
     catalog_url, url = sys.argv[1:]
     lake = open_lake(catalog_url, Warehouse(url))
-    loads = CsvLoads(lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"))
+    loads = CsvLoads(lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"), KeptSender())
     for job in open_jobs(lake.registry, ["csv"]):
         finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Conflict, FrazilError, InvalidInput
-from frazil.events.table import parse_table
-from frazil.lake import Job, Lake, LakeTable, ask_job, job_status, lineage, load_records, open_lake
+from frazil.events.table import TableSpec, parse_table
+from frazil.lake import Job, Lake, LakeTable, ask_job, create_entity, job_status, lineage, load_records, open_lake
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.storage import Warehouse
-from tests.pipeline.in_process import InProcessTasks
+from tests.pipeline.in_process import InProcessTasks, KeptSender
 
 ROOT = Path(__file__).parent.parent.parent.parent
 KILL_PATIENCE_SECONDS = 120
@@ -43,10 +43,14 @@ CRASH_POINTS = [
 class Place:
     folder: Path
     lake: Lake
+    sender: KeptSender
 
     @property
     def loads(self) -> CsvLoads:
-        return CsvLoads(self.lake, InProcessTasks(), lambda spec: self.lake.create(spec, stream="s", identity="i"))
+        def make(spec: TableSpec) -> LakeTable:
+            return self.lake.create(spec, stream="s", identity="i")
+
+        return CsvLoads(self.lake, InProcessTasks(), make, self.sender)
 
     def file(self, name: str, content: str | bytes) -> str:
         path = self.folder / name
@@ -75,7 +79,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     lake = open_lake(f"sqlite:///{tmp_path}/catalog.db", Warehouse(f"file://{tmp_path}/warehouse"))
-    yield Place(tmp_path, lake)
+    yield Place(tmp_path, lake, KeptSender())
     lake.close()
 
 
@@ -281,6 +285,25 @@ def test_uploads_go_when_their_load_is_done(place: Place) -> None:
     path.write_text("n\n1\n")
     place.load(str(path), uploaded=True)
     assert not folder.exists() and place.rows("n") == [{"n": 1}]
+
+
+def test_rows_go_to_an_entity_as_upserts(place: Place) -> None:
+    spec = parse_table(
+        {"name": "persons", "kind": "entity", "key": ["id"], "columns": {"id": "long", "name": "string"}}
+    )
+    create_entity(place.lake, spec, stream="s", identity="i")
+    path = place.file("p.csv", "id,name\n1,Ada\n,nobody\n2,Grace\n")
+    told = place.load(path, table="persons", max_bad="50%")
+    assert (told["rows_out"], told["quarantined"]) == (2, 1)
+    place.loads.do(place.ask(place.file("p2.csv", "id,name\n1,Ada L.\n"), table="persons"), lambda progress: None)
+    assert [(row["_op"], row["id"], row["name"], row["_source"]) for row in place.sender.rows] == [
+        ("upsert", 1, "Ada", "csv:p.csv"),
+        ("upsert", 2, "Grace", "csv:p.csv"),
+        ("upsert", 1, "Ada L.", "csv:p2.csv"),
+    ]
+    assert place.load(path, table="persons")["load"] is None
+    with pytest.raises(InvalidInput):
+        place.load(place.file("p3.csv", "id,name\n9,x\n"), table="persons", mode="replace")
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from frazil.pipeline.settings import SourceSettings
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
 from tests.pipeline.in_process import InProcessTasks
+from tests.pipeline.postgres.archive_probe import tools
 from tests.pipeline.postgres.conftest import psql
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -55,8 +56,10 @@ class Place:
         return ask_job(self.lake.registry, "postgres", "shop", params)
 
     def archive(self, night: date, **asked: Any) -> dict[str, Any]:
-        loads = PostgresLoads(self.lake, InProcessTasks(), {"shop": self.settings}, reports=self.folder / "reports")
-        return loads.do(self.ask(night, **asked), lambda progress: None)
+        return self.loads().do(self.ask(night, **asked), lambda progress: None)
+
+    def loads(self, tasks: InProcessTasks | None = None) -> PostgresLoads:
+        return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=self.folder / "reports")
 
     def rows(self, table: str, night: date | None = None, *, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         found = self.lake.table(f"archive.{table}").iceberg.scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
@@ -148,8 +151,7 @@ def test_all_tables_are_of_one_moment(place: Place) -> None:
             place.sql("BEGIN", "DELETE FROM a", "INSERT INTO b VALUES (1)", "COMMIT")
             return done + super().run(pieces[half:], work, **words)
 
-    loads = PostgresLoads(place.lake, Moving(), {"shop": place.settings}, reports=place.folder / "reports")
-    loads.do(place.ask(MONDAY, tables=["a", "b"]), lambda progress: None)
+    place.loads(Moving()).do(place.ask(MONDAY, tables=["a", "b"]), lambda progress: None)
     assert (len(place.rows("a")), len(place.rows("b"))) == (1, 0)
 
 
