@@ -37,7 +37,12 @@ class Writer:
             n = self._sent
             op = ("upsert", "patch", "patch", "delete")[n * 7 % 4]
             ts = START + timedelta(seconds=n - (30 if n % 5 == 0 else 0))
-            data = {"upsert": {"a": f"v{n}", "n": n}, "patch": {"n": None if n % 3 else n}, "delete": {}}[op]
+            given: dict[str, dict[str, Any]] = {
+                "upsert": {"a": f"v{n}", "n": n},
+                "patch": {"n": None if n % 3 else n},
+                "delete": {},
+            }
+            data = given[op]
             body.append({"id": f"e{n}", "op": op, "ts": ts.isoformat(), "data": {"k": n * 13 % 37, **data}})
             event = {"_op": op, "_ts": ts, "_patch": list(data), "k": n * 13 % 37, "a": None, "n": None, **data}
             self.model.take(event)

@@ -57,7 +57,7 @@ class Kept:
         """Events as (op, key, seconds after noon, data), in one message and one commit."""
         ids = [f"e{self._sent + n}" for n in range(len(made))]
         self._sent += len(made)
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, Any] = {
             "_op": [op for op, *_ in made],
             "_ts": [NOON + timedelta(seconds=at) for _, _, at, _ in made],
             "k": [key for _, key, *_ in made],
