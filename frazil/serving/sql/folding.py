@@ -68,22 +68,24 @@ def state(
     names = _Columns(folding.key, system, values, kinds)
     if scan_history is None and tail is None:
         return _base_alone(folding, names, base)
-    keys = ", ".join(map(_q, names.key))
-    parts = [
-        f"touched AS MATERIALIZED ({_touched(names, tail, scan_history)})",
-        f"patched AS (SELECT DISTINCT {keys} FROM touched WHERE _op = 'patch')",
-        f"changes AS ({_newest(names)} UNION ALL {_by_column(names)})",
-    ]
+    keys = _list(names.key)
+    sources = [source for source in (scan_history, tail) if source is not None]
+    changes = (
+        f"WITH touched AS MATERIALIZED ({_touched(names, sources)}), "
+        f"patched AS (SELECT DISTINCT {keys} FROM touched WHERE _op = 'patch') "
+        f"{_newest(names)} UNION ALL {_by_column(names)}"
+    )
     if base is None:
-        rows = f"SELECT {COUNTED}, {_list(names.all)} FROM changes WHERE {_IS_THERE}"
-    else:
-        parts.append(f"base AS ({_base(folding, names, base)})")
-        parts.append(f"hit AS (SELECT * FROM base SEMI JOIN touched USING ({keys}))")
-        rows = (
-            f"SELECT {COUNTED}, {_list(names.all)} FROM base ANTI JOIN touched USING ({keys}) WHERE {_IS_THERE} "
-            f"UNION ALL {_merged(names)}"
-        )
-    return f"SELECT {_list(names.all)} FROM (WITH {', '.join(parts)} {rows})"
+        return f"SELECT {_list(names.all)} FROM ({changes}) WHERE {_IS_THERE}"
+    # The engine reads every column of whatever stands beside a CTE that it keeps, and keeps whatever is named twice. So
+    # the CTE is shut in with the changes, and the keys are read once more: counting a million rows takes a third.
+    folded = _base(folding, names, base)
+    touched = " UNION ALL ".join(f"SELECT {keys} FROM {source}" for source in sources)
+    return (
+        f"SELECT {_list(names.all)} FROM ("
+        f"SELECT {COUNTED}, {_list(names.all)} FROM ({folded}) ANTI JOIN ({touched}) USING ({keys}) WHERE {_IS_THERE} "
+        f"UNION ALL {_merged(names, changes, folded)})"
+    )
 
 
 def _base_alone(folding: Folding, names: _Columns, base: str | None) -> str:
@@ -101,9 +103,8 @@ def _base(folding: Folding, names: _Columns, base: str) -> str:
     return f"SELECT {listed} FROM {base}"
 
 
-def _touched(names: _Columns, tail: str | None, scan_history: str | None) -> str:
+def _touched(names: _Columns, sources: Sequence[str]) -> str:
     typed = ", ".join(f"CAST({_q(name)} AS {kind}) AS {_q(name)}" for name, kind in names.kinds.items())
-    sources = [source for source in (scan_history, tail) if source is not None]
     return " UNION ALL ".join(f"SELECT {typed}, _patch FROM {source}" for source in sources)
 
 
@@ -135,7 +136,7 @@ def _by_column(names: _Columns) -> str:
     return f"SELECT {', '.join([keys, *system, *values])} FROM ({applied}) GROUP BY {keys}"
 
 
-def _merged(names: _Columns) -> str:
+def _merged(names: _Columns, changes: str, base: str) -> str:
     """The keys that were touched: what their events set, and else what the base has."""
     applies = "(b._ts IS NULL OR c._ts >= b._ts)"
     listed = []
@@ -150,7 +151,7 @@ def _merged(names: _Columns) -> str:
             listed.append(f"CASE WHEN {sets} THEN c.{column} ELSE b.{column} END AS {column}")
     joined = " AND ".join(f"b.{_q(name)} = c.{_q(name)}" for name in names.key)
     return (
-        f"SELECT {COUNTED}, {', '.join(listed)} FROM changes c LEFT JOIN hit b ON {joined} "
+        f"SELECT {COUNTED}, {', '.join(listed)} FROM ({changes}) c LEFT JOIN ({base}) b ON {joined} "
         f"WHERE CASE WHEN {applies} THEN c._op ELSE b._op END <> 'delete'"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.events import Token
+from frazil.events import Token, parse_table
 from tests.entity_model import fold
 from tests.gateway.query.conftest import House
 
@@ -336,3 +336,68 @@ async def test_the_documented_statement_tells_old_and_new_values(house: House) -
     )
     rows = await house.rows(sql.replace("users__history", f"{t}__history"))
     assert [row[-2:] for row in rows] == [[None, "a"], ["a", "b"], ["b", None]]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+async def test_large_bodies(house: House, mixed: bool) -> None:
+    """Beyond a few kilobytes another path decodes, which leaves deletes and patches to the exact one."""
+    t = await people(house)
+    events = [upsert(key, name=f"n{key}", team="x", age=key) for key in range(200)]
+    if mixed:
+        events += [patch(3, team=None), delete(4)]
+    await do(house, t, *events)
+    counted = await house.rows(f"SELECT count(*), count(team), max(age), min(_op) FROM {t}")
+    assert counted == [[199, 198, 199, "patch"] if mixed else [200, 200, 199, "upsert"]]
+    assert await house.rows(f"SELECT count(_patch) FROM {t}__history") == [[int(mixed)]]
+
+
+async def test_a_declaration_that_broke_off_is_finished_by_declaring_again(house: House) -> None:
+    spec = parse_table({"name": "halved", "kind": "entity", "key": ["id"], "columns": PEOPLE})
+    stream = await house.bus.create("halved")
+    house.lake.create(spec.history(), stream=stream.name, identity=stream.identity)
+    assert (await house.running.send([upsert(1)], table="halved")).status_code == 404
+    for status in (201, 200):
+        assert (await house.http.post("/v1/tables", json=spec.declared())).status_code == status
+    await do(house, "halved", upsert(1, name="a"))
+    assert await house.rows("SELECT name FROM halved") == [["a"]]
+
+
+@pytest.mark.parametrize("how", ["declare", "undrop", "drop"])
+async def test_a_drop_that_broke_off(house: House, how: str) -> None:
+    t = await people(house)
+    await do(house, t, upsert(1, name="a"))
+    await house.commit(f"{t}__history")
+    house.lake.drop(f"main.{t}__history")
+    await house.running.gateway.directory.refresh()
+    assert await house.refused(f"SELECT * FROM {t}") == (404, "history_missing")
+    assert (await house.running.send([upsert(2)], table=t)).json()["error"]["code"] == "history_missing"
+    if how == "drop":
+        assert (await house.http.delete(f"/v1/tables/{t}")).status_code == 200
+        assert await house.refused(f"SELECT * FROM {t}") == (404, "table_not_found")
+    elif how == "undrop":
+        assert (await house.http.post(f"/v1/tables/{t}/undrop")).status_code == 200
+        assert await house.rows(f"SELECT name FROM {t}") == [["a"]]
+    else:
+        declared = {"name": t, "kind": "entity", "key": ["id"], "columns": PEOPLE}
+        assert (await house.http.post("/v1/tables", json=declared)).status_code == 201
+        assert await house.rows(f"SELECT name FROM {t}") == []
+
+
+async def test_a_base_that_is_newer_than_the_history_seen_changes_nothing(house: House) -> None:
+    """As where a fold is seen before the commit that it folded: events that it has are put on top of it again."""
+    t = await people(house)
+    name = f"main.{t}"
+    await do(
+        house, t, upsert(1, "10", name="a"), patch(1, "10", age=1), patch(1, "11", team="x"), patch(1, "05", age=9)
+    )
+    await house.commit(f"{t}__history", trim=False)
+    fold(house.lake, name)
+    await do(house, t, delete(2, "10"), patch(1, "11", age=2))
+    directory = house.running.gateway.directory
+    stale = directory._tables[f"{name}__history"]
+    await directory.refresh()
+    directory._tables[f"{name}__history"] = stale
+    expected = [[1, "a", "x", 2]]
+    assert await house.rows(f"SELECT id, name, team, age FROM {t}") == expected
+    await directory.refresh()
+    assert await house.rows(f"SELECT id, name, team, age FROM {t}") == expected
