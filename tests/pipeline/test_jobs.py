@@ -1,0 +1,143 @@
+"""The runner of bulk jobs, with doers that a test commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.errors import InvalidInput, Unavailable
+from frazil.lake import Job, Lake, ask_job, job_status, open_jobs, open_lake, tell_progress
+from frazil.pipeline.jobs import Doer, JobRunner, Timer
+from frazil.storage import Journal, Warehouse
+
+PATIENCE_SECONDS = 20.0
+
+
+class Commanded:
+    """Does what the test says next."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.began: list[str] = []
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.given_up = False
+
+    def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        self.began.append(job.id)
+        tell({"read": 1, "of": 2})
+        assert self.may_end.wait(PATIENCE_SECONDS)
+        outcome = self.outcomes.pop(0) if self.outcomes else {"seconds": 1.5, "table": "orders", "kind": "told"}
+        if isinstance(outcome, Exception):
+            raise outcome
+        return dict(outcome)
+
+    def give_up(self) -> None:
+        self.given_up = True
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(f"sqlite:///{tmp_path}/catalog.db", Warehouse(f"file://{tmp_path}/warehouse"))
+
+
+@contextlib.asynccontextmanager
+async def running(lake: Lake, journal: Journal, doer: Doer, *timers: Timer) -> AsyncIterator[None]:
+    runner = JobRunner(lake, {"csv": doer}, journal.append, timers)
+    task = asyncio.create_task(runner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def state_of(lake: Lake, job: Job, *wanted: str) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (told := job_status(lake.registry, job.id))["state"] not in wanted:
+            await asyncio.sleep(0.05)
+    return told
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+async def test_jobs_are_done_in_order_and_told(lake: Lake, journal: Journal) -> None:
+    doer = Commanded()
+    first, second = (ask_job(lake.registry, "csv", "main.orders", {}) for _ in range(2))
+    other = ask_job(lake.registry, "maintenance", "main.orders", {})
+    async with running(lake, journal, doer):
+        told = await state_of(lake, second, "done")
+    assert doer.began == [first.id, second.id] and told["seconds"] == 1.5
+    assert open_jobs(lake.registry) == [other], "what others do is left to them"
+    entries = journal.read(kind="job")
+    assert [(entry["job"], entry["state"], entry["seconds"]) for entry in entries] == [
+        (second.id, "done", 1.5),
+        (first.id, "done", 1.5),
+    ]
+
+
+async def test_what_passes_is_tried_again_and_what_does_not_is_told(
+    lake: Lake, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.pipeline.jobs.time.sleep", lambda seconds: None)
+    doer = Commanded(
+        Unavailable("not now"), {"rows": 1}, InvalidInput("never", code="bad_load", hint="mend it"), KeyError("x")
+    )
+    jobs = [ask_job(lake.registry, "csv", "main.orders", {}) for _ in range(3)]
+    async with running(lake, journal, doer):
+        told = [await state_of(lake, job, "done", "failed") for job in jobs]
+    assert [job["state"] for job in told] == ["done", "failed", "failed"]
+    assert told[1]["error"] == {"code": "bad_load", "message": "never", "hint": "mend it"}
+    assert told[2]["error"]["code"] == "internal" and len(doer.began) == 4
+
+
+async def test_a_job_that_is_cut_off_stays_open(lake: Lake, journal: Journal) -> None:
+    doer = Commanded()
+    doer.may_end.clear()
+    job = ask_job(lake.registry, "csv", "main.orders", {})
+    async with running(lake, journal, doer):
+        told = await state_of(lake, job, "running")
+    assert told["progress"] in ({"begun": 1}, {"begun": 1, "read": 1, "of": 2})
+    assert doer.given_up and open_jobs(lake.registry) == [job]
+    doer.may_end.set()
+
+
+async def test_a_job_that_takes_the_process_with_it_is_given_up(lake: Lake, journal: Journal) -> None:
+    doer = Commanded()
+    job = ask_job(lake.registry, "csv", "main.orders", {})
+    tell_progress(lake.registry, job, {"begun": 5})
+    async with running(lake, journal, doer):
+        told = await state_of(lake, job, "failed")
+    assert told["error"]["code"] == "job_given_up" and doer.began == []
+
+
+async def test_timers_ask_for_jobs_and_one_that_fails_does_not_stop_the_others(lake: Lake, journal: Journal) -> None:
+    class Failing:
+        def look(self, now: datetime) -> None:
+            raise RuntimeError("a timer of this test")
+
+    class Once:
+        job: Job | None = None
+
+        def look(self, now: datetime) -> None:
+            assert now.tzinfo is UTC
+            if self.job is None:
+                self.job = ask_job(lake.registry, "csv", "main.orders", {})
+
+    once = Once()
+    async with running(lake, journal, Commanded(), Failing(), once):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while once.job is None:
+                await asyncio.sleep(0.05)
+        await state_of(lake, once.job, "done")
