@@ -107,8 +107,8 @@ class JobRunner:
             log.exception("job %s failed", job.id)
             unknown = FrazilError(f"{type(error).__name__}: {str(error)[:300]}", hint="the pipeline's log tells more")
             result = {"state": "failed", **unknown.body()}
-        told = {"seconds": round(time.monotonic() - began, 3), **result}
-        self._note("job", **{**told, "job": job.id, "job_kind": job.kind, "table": job.subject})
+        seconds = round(time.monotonic() - began, 3)
+        self._note("job", job=job.id, job_kind=job.kind, table=job.subject, seconds=seconds, report=result)
         finish_job(self._lake.registry, job, result)
 
     def _done(self, job: Job) -> dict[str, Any]:

@@ -81,7 +81,7 @@ async def test_jobs_are_done_in_order_and_told(lake: Lake, journal: Journal) -> 
     assert doer.began == [first.id, second.id] and told["seconds"] == 1.5
     assert open_jobs(lake.registry) == [other], "what others do is left to them"
     entries = journal.read(kind="job")
-    assert [(entry["job"], entry["state"], entry["seconds"]) for entry in entries] == [
+    assert [(entry["job"], entry["report"]["state"], entry["report"]["seconds"]) for entry in entries] == [
         (second.id, "done", 1.5),
         (first.id, "done", 1.5),
     ]
