@@ -71,7 +71,9 @@ def open_store(
     return Store(lake, session, catalog_settings(name, url, warehouse, user=user, password=password))
 
 
-def duckdb_rows(table: LakeTable, warehouse: Warehouse, columns: str = "_seq, _id") -> list[tuple[object, ...]]:
+def duckdb_rows(
+    table: LakeTable, warehouse: Warehouse, columns: str = "_seq, _id", *, order: str = "_seq"
+) -> list[tuple[object, ...]]:
     """The rows as a library finds them that shares no code with the writers, in the order of the stream."""
     with duckdb.connect() as connection:
         for extension in ("httpfs", "avro", "iceberg"):
@@ -87,7 +89,7 @@ def duckdb_rows(table: LakeTable, warehouse: Warehouse, columns: str = "_seq, _i
                     "endpoint": (warehouse.endpoint or "").removeprefix("http://"),
                 },
             )
-        query = f"SELECT {columns} FROM iceberg_scan($file) ORDER BY _seq"
+        query = f"SELECT {columns} FROM iceberg_scan($file) ORDER BY {order}"
         return connection.execute(query, {"file": table.metadata_location}).fetchall()
 
 
