@@ -203,6 +203,20 @@ def table_name(text: str) -> str:
     return ".".join(full)
 
 
+def check_declarable(spec: TableSpec) -> None:
+    """Refuse the names that frazil gives to tables of its own."""
+    if spec.namespace == SYSTEM_NAMESPACE:
+        raise InvalidInput(
+            f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
+        )
+    if spec.name.endswith(RESERVED_SUFFIXES) or spec.kind == "history":
+        raise InvalidInput(
+            f"{spec.short_name!r} is a name that frazil gives",
+            code="reserved_name",
+            hint=f"not with {' or '.join(RESERVED_SUFFIXES)}",
+        )
+
+
 def parse_column(declared: Any, name: str) -> Column:
     """A column from its type alone, or from `{type, required?, description?, sensitivity?, checks?}`."""
     if isinstance(declared, str):

@@ -21,7 +21,7 @@ from frazil.events.position import start_of
 from frazil.lake.catalog import Lake, translated
 from frazil.lake.commit import AuditFailed
 from frazil.lake.data_files import WrittenFile
-from frazil.lake.table import BATCH, LOADS, WATERMARK, LakeTable, summary_of
+from frazil.lake.table import BATCH, LOAD_POSITION, LOADS, WATERMARK, LakeTable, summary_of
 
 _REMEMBERED = 64
 _FIRST_LOAD = -(1 << 62)
@@ -50,6 +50,8 @@ class Load:
     """The partition that is replaced, by identity columns."""
     summary: Mapping[str, str] | None = None
     """Further words of the snapshot about itself."""
+    position: int | None = None
+    """The `_seq` of its rows, if they have one."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def publish_load(lake: Lake, name: str, load: Load, files: Sequence[WrittenFile]
             return False
         removed = _replaced(current, load)
         summary = {BATCH: load.id, WATERMARK: str(current.watermark), **(load.summary or {})}
+        if load.position is not None:
+            summary[LOAD_POSITION] = str(load.position)
         with current.iceberg.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=summary)
             with update.overwrite() if removed else update.fast_append() as producer:

@@ -7,7 +7,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from frazil.errors import NotFound
-from frazil.lake.table import LakeTable, SnapshotInfo
+from frazil.lake.table import LOAD_POSITION, LakeTable, SnapshotInfo, summary_of
 
 
 class SnapshotExpired(NotFound):
@@ -73,7 +73,9 @@ def watermark_at(table: LakeTable, snapshot_id: int) -> int | None:
 
 
 def snapshot_with(table: LakeTable, position: int) -> SnapshotInfo | None:
-    """The oldest snapshot still known that has the event at this position; None while none has."""
+    """The oldest snapshot still known that has the row at this position; None while none has."""
+    if position < 0:
+        return _loaded_with(table, position)
     found = None
     for snapshot in table.snapshots():
         if snapshot.watermark is not None:
@@ -81,3 +83,11 @@ def snapshot_with(table: LakeTable, position: int) -> SnapshotInfo | None:
                 break
             found = snapshot
     return found
+
+
+def _loaded_with(table: LakeTable, position: int) -> SnapshotInfo | None:
+    """The snapshot of the bulk load whose rows have this position, if it is not expired."""
+    made = {
+        s.snapshot_id for s in table.iceberg.metadata.snapshots if summary_of(s).get(LOAD_POSITION) == str(position)
+    }
+    return next((snapshot for snapshot in table.snapshots() if snapshot.snapshot_id in made), None)

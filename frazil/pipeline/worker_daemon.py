@@ -6,6 +6,8 @@ each of them, Arrow and PyIceberg cost seconds less for a small load, and their 
 
 from __future__ import annotations
 
+import os
+
 import pyspark.daemon
 
 import frazil.lake.data_files
@@ -13,4 +15,6 @@ import frazil.pipeline.csv.infer
 import frazil.pipeline.csv.piece  # noqa: F401
 
 if __name__ == "__main__":
+    # A load takes what is left: receipts and commits do not wait for it.
+    os.nice(5)
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]

@@ -97,6 +97,19 @@ def query(
 
 
 @app.command()
+def upkeep(
+    rows: Annotated[int, typer.Option(min=1_000, help="Rows of the table that is sorted meanwhile.")] = 1_000_000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each half of a round takes.")] = 20.0,
+    rounds: Rounds = 3,
+    as_json: AsJson = True,
+) -> None:
+    """Milliseconds until a receipt while tables are compacted, against the same without."""
+    from frazil.bench import upkeep as bench
+
+    _print(lambda: bench.run(rows=rows, seconds=seconds, rounds=rounds))
+
+
+@app.command()
 def demo(rounds: Rounds = 1, as_json: AsJson = True) -> None:
     """Seconds of `frazil demo --once`, against the start of a bare Spark session."""
     from frazil.bench import demo as bench

@@ -178,6 +178,12 @@ class Gateway:
                 code="is_a_history",
                 hint=f"send them to {entity!r}",
             )
+        if not table.spec.is_streamed:
+            raise Conflict(
+                f"{table.spec.short_name!r} takes no events: only bulk loads write to it",
+                code="not_streamed",
+                hint="publish to a table of kind log or entity",
+            )
         return table
 
     async def _prepared(self, body: bytes, content_type: str, spec: TableSpec, received_at: datetime) -> Prepared:

@@ -24,7 +24,7 @@ from frazil.gateway.http.parts import Parts
 from frazil.gateway.http.provenance import loads_told
 from frazil.gateway.http.scopes import admin_only, identity_of, ingest_only, no_such_table
 from frazil.lake import ask_job, open_jobs
-from frazil.pipeline.csv.ask import parse_load
+from frazil.pipeline.csv.ask import CsvLoad, parse_load
 from frazil.pipeline.postgres.ask import parse_postgres
 from frazil.storage import sync_files
 
@@ -64,7 +64,7 @@ class Loads:
     async def upload(self, request: Request) -> Response:
         """The body is the file, plain or packed, up to `ingest.max_upload_bytes`."""
         name = table_of(request)
-        await self._may_load(request, name)
+        ingest_only(request, name)
         only(request, "filename", "header", "null_words", *_TEXTS)
         folder = self._gateway.uploads
         if folder is None:
@@ -72,6 +72,7 @@ class Loads:
         self._parts.pipeline_must_be_there()
         path = folder / uuid.uuid4().hex / _file_name(request.query_params.get("filename", ""))
         wanted = parse_load({"table": name, "files": [str(path)], "uploaded": True, **_options(request)})
+        await self._may_load(request, wanted)
         try:
             await self._receive(request, path)
             await asyncio.to_thread(sync_files, [str(path)], below=str(folder))
@@ -95,11 +96,12 @@ class Loads:
         told = await asyncio.to_thread(loads_told, self._gateway.lake.registry, table, limit=limit)
         return answer({"table": table.spec.short_name, "loads": told})
 
-    async def _may_load(self, request: Request, name: str) -> None:
-        """Who may publish to a table may load into it; a table that is not there yet is made by admins."""
-        ingest_only(request, name)
+    async def _may_load(self, request: Request, load: CsvLoad) -> None:
+        """Who may publish to a table may add rows to it; taking away those of others, and making it, is for admins."""
+        if load.mode == "replace":
+            admin_only(request)
         if not identity_of(request).is_admin:
-            await self._gateway.directory.table(name)
+            await self._gateway.directory.table(load.table)
 
     async def _receive(self, request: Request, path: Path) -> None:
         most = int(self._gateway.settings.max_upload_bytes)

@@ -8,8 +8,8 @@ from typing import Any
 
 from frazil.bus import EventBus
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events import SYSTEM_NAMESPACE, TableSpec, entity_of, parse_table
-from frazil.events.table import RESERVED_SUFFIXES
+from frazil.events import TableSpec, entity_of, parse_table
+from frazil.events.table import check_declarable
 from frazil.gateway.ingest.directory import TableDirectory
 from frazil.lake import (
     Lake,
@@ -36,11 +36,7 @@ class Declarations:
     async def declare(self, declared: Any) -> tuple[LakeTable, bool]:
         """Make the table, or find that it is there already; the second half says whether it was made now."""
         spec = parse_table(declared)
-        if spec.namespace == SYSTEM_NAMESPACE:
-            raise InvalidInput(
-                f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
-            )
-        _check_name(spec)
+        check_declarable(spec)
         existing = await self._existing(spec)
         if existing is not None:
             return existing, False
@@ -123,14 +119,6 @@ def _words(request: Mapping[str, Any]) -> dict[str, Any]:
     words = {field: request[field] for field in _CHANGES[2:] if field in request}
     parsed = parse_table({"name": "a", "columns": {}, **words})
     return {field: getattr(parsed, field) for field in words}
-
-
-def _check_name(spec: TableSpec) -> None:
-    for suffix in RESERVED_SUFFIXES:
-        if spec.name.endswith(suffix) or spec.kind == "history":
-            raise InvalidInput(
-                f"{spec.short_name!r} is a name that frazil gives", code="reserved_name", hint=f"not with {suffix!r}"
-            )
 
 
 def _writable(table: LakeTable) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from frazil.bus import EventBus
-from frazil.errors import Conflict, FrazilError
+from frazil.errors import FrazilError
 from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.tail import TailMemory
 from frazil.gateway.ingest.writer import TAIL_BYTES, TableWriter
@@ -43,12 +43,7 @@ class TableWriters:
 
     def of(self, table: LakeTable) -> TableWriter:
         """The writer of this table. One of a former table or stream of this name is retired."""
-        if not table.spec.is_streamed:
-            raise Conflict(
-                f"{table.spec.short_name!r} takes no events: only bulk loads write to it",
-                code="not_streamed",
-                hint="publish to a table of kind log",
-            )
+        assert table.spec.is_streamed
         writer = self._writers.get(table.name)
         if writer is not None and writer.source == source_of(table):
             return writer

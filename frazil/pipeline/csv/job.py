@@ -302,6 +302,7 @@ class _Run:
             rows,
             Replaces.NOTHING if self._appends else Replaces.ALL,
             summary={"frazil.source": record.source[:500]},
+            position=load_position(self._job.asked_at) if table.spec.is_streamed else None,
         )
         if table.spec.kind == "entity":
             self._send(table, done)

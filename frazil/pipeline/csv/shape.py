@@ -8,7 +8,7 @@ from typing import Any
 
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.checks import NO_CHECKS
-from frazil.events.table import Column, TableSpec, parse_column, parse_table
+from frazil.events.table import Column, TableSpec, check_declarable, parse_column, parse_table
 from frazil.events.types import ColumnType
 from frazil.pipeline.csv.infer import ColumnFacts, decide
 from frazil.pipeline.csv.names import clean_names, numbered
@@ -87,7 +87,9 @@ def new_spec(
         raise InvalidInput("the files have no columns", code="empty_files", hint="a CSV file has at least a header")
     columns = {column: declared.get(column) or str(types[column]) for column in names}
     columns |= {column: words for column, words in declared.items() if column not in columns}
-    return parse_table({"name": name, "columns": columns, "unknown_fields": "evolve"})
+    spec = parse_table({"name": name, "columns": columns, "unknown_fields": "evolve"})
+    check_declarable(spec)
+    return spec
 
 
 def grown(spec: TableSpec, declared: Mapping[str, Any], types: Mapping[str, ColumnType]) -> dict[str, Column]:

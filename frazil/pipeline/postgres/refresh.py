@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.events import Token
-from frazil.events.table import TableSpec, parse_table
+from frazil.events.table import TableSpec, check_declarable, parse_table
 from frazil.lake import (
     Entity,
     Job,
@@ -199,6 +199,7 @@ class _Refresh:
                 "description": f"{self._table.relation} at {self._asked.source}.",
             }
         )
+        check_declarable(spec)
         try:
             return self._tools.make_table(spec)
         except Conflict:  # an earlier try, or another hand, made it between the look and the leap
@@ -253,7 +254,8 @@ class _Refresh:
         record = self._record(rows, read, repeated=sum(piece.repeated for piece in done))
         begin_load(self._lake.registry, target.uuid, record)
         replaces = Replaces.ALL if self._asked.what == "full" else Replaces.NOTHING
-        load = Load(record.id, rows, replaces, summary={"frazil.source": self._source})
+        position = load_position(self._job.asked_at)
+        load = Load(record.id, rows, replaces, summary={"frazil.source": self._source}, position=position)
         loaded = publish_load(self._lake, target.name, load, [file for piece in done for file in piece.files])
         crash_point("after_refresh_publish")
         record = complete_load(self._lake.registry, target.uuid, record, snapshot_id=loaded.snapshot_id)

@@ -68,6 +68,7 @@ async def running(
         ingest=IngestSettings(**settings),
         pool=pool,
         pipeline_file=folder / "pipeline.json",
+        uploads=folder / "uploads",
     )
     await gateway.start()
     transport = httpx.ASGITransport(create_app(gateway, bodies=bodies), raise_app_exceptions=False)
