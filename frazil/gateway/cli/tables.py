@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from frazil.errors import InvalidInput
-from frazil.events.table import QUARANTINE_SUFFIX
 from frazil.gateway.cli import maintain, tables_history
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
@@ -38,6 +37,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """All tables. Quarantines are listed with `--all`, and in JSON."""
+    from frazil.events.table import QUARANTINE_SUFFIX
+
     with connected(data, config, url) as client:
         found = client.tables(dropped=dropped)
     if as_json:
