@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from frazil.events import Token
 from frazil.lake import LakeTable
@@ -63,3 +65,17 @@ class KeptSender:
             for row in table.to_pylist():
                 found.setdefault(row["_id"], row)
         return list(found.values())
+
+
+class FolderSender(KeptSender):
+    """The same, kept in a folder: what was sent before a kill stays sent."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self.sent = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+
+    def send(self, table: LakeTable, rows: pa.Table) -> Token:
+        pq.write_table(rows, self._folder / f"{len(self.sent):06d}.parquet")
+        return super().send(table, rows)

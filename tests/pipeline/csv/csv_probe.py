@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from frazil.lake import finish_job, open_jobs, open_lake
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.storage import Warehouse
-from tests.pipeline.in_process import InProcessTasks, KeptSender
+from tests.pipeline.in_process import FolderSender, InProcessTasks
 
 
 def main() -> None:
-    catalog_url, url = sys.argv[1:]
+    catalog_url, url, sent = sys.argv[1:]
     lake = open_lake(catalog_url, Warehouse(url))
-    loads = CsvLoads(lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"), KeptSender())
+    loads = CsvLoads(
+        lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"), FolderSender(Path(sent))
+    )
     for job in open_jobs(lake.registry, ["csv"]):
         finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
 

@@ -24,7 +24,7 @@ from frazil.events.table import TableSpec, parse_table
 from frazil.lake import Job, Lake, LakeTable, ask_job, create_entity, job_status, lineage, load_records, open_lake
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.storage import Warehouse
-from tests.pipeline.in_process import InProcessTasks, KeptSender
+from tests.pipeline.in_process import FolderSender, InProcessTasks, KeptSender
 
 ROOT = Path(__file__).parent.parent.parent.parent
 KILL_PATIENCE_SECONDS = 120
@@ -313,8 +313,30 @@ def test_a_load_that_is_killed_is_finished_by_the_next_process(place: Place, poi
     place.load(place.file("before.csv", "n,s\n1,a\n"))
     lines = "".join(f"{n},x\n" if n % 10 else f"{n}\n" for n in range(100))
     job = place.ask(place.file("b.csv", "n,s\n" + lines), mode=mode, max_bad="50%")
+    kill_then_finish(place, point)
+    told = job_status(place.lake.registry, job.id)
+    assert (told["state"], told["rows_out"], told["quarantined"]) == ("done", 90, 10)
+    expected = [n for n in range(100) if n % 10] + ([1] if mode == "append" else [])
+    assert sorted(row["n"] for row in place.rows("n")) == sorted(expected)
+    assert len(place.rows(name="main.orders__quarantine")) == 10
+    assert place.load(str(place.folder / "b.csv"))["load"] is None, "and it is known that the file was loaded"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after_csv_tasks", "amid_csv_send", "after_load_complete"])
+def test_a_load_into_an_entity_that_is_killed_sends_each_row_once(place: Place, point: str) -> None:
+    spec = parse_table({"name": "orders", "kind": "entity", "key": ["n"], "columns": {"n": "long", "s": "string"}})
+    create_entity(place.lake, spec, stream="s", identity="i")
+    job = place.ask(place.file("b.csv", "n,s\n" + "".join(f"{n},x\n" for n in range(200))))
+    kill_then_finish(place, point)
+    assert job_status(place.lake.registry, job.id)["rows_out"] == 200
+    assert sorted(row["n"] for row in FolderSender(place.folder / "sent").rows) == list(range(200))
+
+
+def kill_then_finish(place: Place, point: str) -> None:
+    """Do the open jobs in a process that is killed at this point, then in others that are not."""
     command = [sys.executable, "-m", "tests.pipeline.csv.csv_probe", f"sqlite:///{place.folder}/catalog.db"]
-    command.append(f"file://{place.folder}/warehouse")
+    command += [f"file://{place.folder}/warehouse", str(place.folder / "sent")]
     trace = place.folder / "trace"
     trace.mkdir()
     crashing = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
@@ -322,9 +344,3 @@ def test_a_load_that_is_killed_is_finished_by_the_next_process(place: Place, poi
     assert killed.returncode == -signal.SIGKILL and (trace / point).exists(), killed.stderr.decode()[-2000:]
     for _ in range(2):
         subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
-    told = job_status(place.lake.registry, job.id)
-    assert (told["state"], told["rows_out"], told["quarantined"]) == ("done", 90, 10)
-    expected = [n for n in range(100) if n % 10] + ([1] if mode == "append" else [])
-    assert sorted(row["n"] for row in place.rows("n")) == sorted(expected)
-    assert len(place.rows(name="main.orders__quarantine")) == 10
-    assert place.load(str(place.folder / "b.csv"))["load"] is None, "and it is known that the file was loaded"

@@ -12,7 +12,7 @@ from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.postgres.refresh import Tools
 from frazil.pipeline.settings import SourceSettings
 from frazil.storage import Warehouse
-from tests.pipeline.in_process import InProcessTasks, KeptSender
+from tests.pipeline.in_process import FolderSender, InProcessTasks, KeptSender
 
 
 def tools(lake: Lake, *, tasks: InProcessTasks | None = None, sender: KeptSender | None = None) -> Tools:
@@ -25,10 +25,12 @@ def tools(lake: Lake, *, tasks: InProcessTasks | None = None, sender: KeptSender
 
 
 def main() -> None:
-    catalog_url, url, dsn_file, schema = sys.argv[1:]
+    catalog_url, url, dsn_file, schema, sent = sys.argv[1:]
     lake = open_lake(catalog_url, Warehouse(url))
     source = SourceSettings.model_validate({"dsn_file": dsn_file, "schema": schema})
-    loads = PostgresLoads(tools(lake), {"shop": source}, reports=Path(tempfile.mkdtemp()))
+    loads = PostgresLoads(
+        tools(lake, sender=FolderSender(Path(sent))), {"shop": source}, reports=Path(tempfile.mkdtemp())
+    )
     for job in open_jobs(lake.registry, ["postgres"]):
         finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.lake import Job, Lake, ask_job, job_status, lineage, load_records, open_jobs, open_lake
+from frazil.lake import Job, Lake, ask_job, finish_job, job_status, lineage, load_records, open_jobs, open_lake
 from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.postgres.nightly import Nightly
 from frazil.pipeline.settings import SourceSettings
@@ -56,7 +56,10 @@ class Place:
         return ask_job(self.lake.registry, "postgres", "shop", params)
 
     def archive(self, night: date, **asked: Any) -> dict[str, Any]:
-        return self.loads().do(self.ask(night, **asked), lambda progress: None)
+        job = self.ask(night, **asked)
+        told = self.loads().do(job, lambda progress: None)
+        finish_job(self.lake.registry, job, {"state": "done"})
+        return told
 
     def loads(self, tasks: InProcessTasks | None = None) -> PostgresLoads:
         return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=self.folder / "reports")
@@ -209,6 +212,7 @@ def test_an_archive_that_is_killed_is_made_by_the_next_process(place: Place, poi
         f"file://{place.folder}/warehouse",
         str(place.settings.dsn_file),
         place.schema,
+        str(place.folder / "sent"),
     ]
     trace = place.folder / "trace"
     trace.mkdir()

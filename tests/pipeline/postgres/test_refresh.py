@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +16,17 @@ import pytest
 
 from frazil.errors import Conflict, FrazilError
 from frazil.events.table import parse_table
-from frazil.lake import Job, Lake, ask_job, lineage, load_records, open_lake
+from frazil.lake import Job, Lake, ask_job, job_status, lineage, load_records, open_lake
 from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.settings import SourceSettings
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
-from tests.pipeline.in_process import KeptSender
+from tests.pipeline.in_process import FolderSender, KeptSender
 from tests.pipeline.postgres.archive_probe import tools
 from tests.pipeline.postgres.conftest import psql
+
+ROOT = Path(__file__).parent.parent.parent.parent
+KILL_PATIENCE_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -133,30 +140,38 @@ def test_columns_that_are_added_follow_the_policy(place: Place) -> None:
     assert refused.value.code == "schema_drift" and "mail" in refused.value.details["columns"]
 
 
-def test_a_load_that_was_published_before_a_kill_is_not_made_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(Exception):
-        pass
-
-    job = place.ask("incremental", "persons", cursor="updated_at")
-    for point in ("after_refresh_read", "after_load_publish", "after_refresh_publish"):
-
-        def die(name: str, at: str = point) -> None:
-            if name == at:
-                raise Killed
-
-        with monkeypatch.context() as patched:
-            patched.setattr("frazil.pipeline.postgres.refresh.crash_point", die)
-            patched.setattr("frazil.lake.loads.crash_point", die)
-            try:
-                place.do(job)
-            except Killed:
-                continue
-    assert place.do(job)["rows"] == 2
-    assert len(place.rows("persons", "id")) == 2
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("point", "kind"),
+    [
+        ("after_refresh_read", "log"),
+        ("before_load_publish", "log"),
+        ("after_load_publish", "log"),
+        ("after_refresh_publish", "log"),
+        ("amid_refresh_sent", "entity"),
+        ("after_refresh_sent", "entity"),
+    ],
+)
+def test_a_refresh_that_is_killed_is_finished_and_brings_each_row_once(place: Place, point: str, kind: str) -> None:
+    job = place.ask("incremental", "persons", cursor="updated_at", kind=kind)
+    command = [sys.executable, "-m", "tests.pipeline.postgres.archive_probe"]
+    command += [f"sqlite:///{place.folder}/catalog.db", f"file://{place.folder}/warehouse"]
+    command += [str(place.folder / "dsn"), place.schema, str(place.folder / "sent")]
+    trace = place.folder / "trace"
+    trace.mkdir()
+    crashing = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
+    killed = subprocess.run(command, cwd=ROOT, env=crashing, timeout=KILL_PATIENCE_SECONDS, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL and (trace / point).exists(), killed.stderr.decode()[-2000:]
+    for _ in range(2):
+        subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+    assert job_status(place.lake.registry, job.id)["rows"] == 2
     place.sql("INSERT INTO persons VALUES (3, 'c', '2026-11-09Z')")
-    assert place.load("incremental", "persons", cursor="updated_at")["rows"] == 1, "the cursor was kept as well"
+    place.ask("incremental", "persons", cursor="updated_at")
+    subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+    if kind == "log":
+        assert place.rows("persons", "id") == [(1,), (2,), (3,)], "the cursor was kept as well"
+    else:
+        assert sorted(row["id"] for row in FolderSender(place.folder / "sent").rows) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
