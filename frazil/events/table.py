@@ -27,7 +27,8 @@ EXTRA = "_extra"
 PATCH = "_patch"
 """In a history: the fields that a patch gave; null for every other event."""
 HISTORY_SUFFIX = "__history"
-RESERVED_SUFFIXES = (HISTORY_SUFFIX, "__quarantine")
+QUARANTINE_SUFFIX = "__quarantine"
+RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX)
 _KINDS = ("log", "entity", "history", "bulk")
 _KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (

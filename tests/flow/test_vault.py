@@ -13,11 +13,7 @@ import pytest
 from tests.flow.product import PATIENCE_SECONDS, Product, eventually, new_folder, running
 from tests.vault.vaults import contents, write
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.spark,
-    pytest.mark.skip(reason="entity tables are not here yet"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 FILES: dict[str, str | bytes] = {
     "Home.md": "---\r\nstatus: open\r\ncreated: 2024-01-02\r\n---\r\n# Home\r\n[[Deep]] [[Later]] #tag\r\n",
     "a/b/Deep.md": b"\xef\xbb\xbf# Deep\n![[pic.png]] [up](../../Home.md)",

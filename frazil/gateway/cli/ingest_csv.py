@@ -70,7 +70,7 @@ def csv(
             raise InvalidInput(
                 "an upload cannot declare columns",
                 code="bad_load",
-                hint=f"declare the table first: frazil tables declare {table} …",
+                hint=f"declare the table first: frazil tables create {table} --column …",
             )
         load = _Loader(client, table, options if remote else {**options, "columns": columns}, remote, timeout, as_json)
         files = expanded(paths)
@@ -117,14 +117,14 @@ def print_report(done: dict[str, Any]) -> None:
     loaded = [file for file in done["files"] if file["state"] == "loaded"]
     known = len(done["files"]) - len(loaded)
     if not loaded:
-        print(f"{done['table']}: nothing to do, {known} of {known} files were loaded before")
+        print(f"{done['table']}: nothing to do, {_files(known)} loaded before")
         return
-    print(f"{done['table']}: {done['rows_out']:,} rows from {len(loaded)} files in {done['seconds']:.1f} s")
+    print(f"{done['table']}: {done['rows_out']:,} rows from {_files(len(loaded))} in {done['seconds']:.1f} s")
     words = {
         "rows in": f"{done['rows_in']:,}",
         "rows out": f"{done['rows_out']:,}",
         "quarantined": f"{done['quarantined']:,}",
-        "already loaded": f"{known} files" if known else "",
+        "already loaded": _files(known) if known else "",
         "snapshot": done["snapshot_id"],
         "speed": f"{done['mb_per_second']:g} MB/s",
         "load": done["load"],
@@ -137,6 +137,10 @@ def print_report(done: dict[str, Any]) -> None:
         print(f"  bad because of  {by_column}")
         where = f"{done['table']}__quarantine WHERE load = '{done['load']}'"
         print(f'  look at them    frazil sql "SELECT * FROM {where}"')  # noqa: S608 - shown, not run
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
 
 
 def expanded(paths: list[str]) -> list[str]:

@@ -10,8 +10,8 @@ from frazil.errors import FrazilError
 from frazil.gateway.cli.jobs import progress
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, print_json
 
-app = typer.Typer(help="Load from a Postgres that [sources.NAME] in frazil.toml names.", no_args_is_help=True)
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The name below [sources.NAME].")]
+app = typer.Typer(help="Load from a Postgres that \\[sources.NAME] in frazil.toml names.", no_args_is_help=True)
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The name below \\[sources.NAME].")]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table in the Postgres.")]
 Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="The table here. Default: the same name.")]
 Kind = Annotated[str, typer.Option("--kind", help="What to make of it if it is not there: log or entity.")]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from frazil.errors import InvalidInput
+from frazil.events.table import QUARANTINE_SUFFIX
 from frazil.gateway.cli import maintain, tables_history
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
@@ -30,17 +31,20 @@ Columns = Annotated[
 @app.command("list")
 def list_(
     dropped: Annotated[bool, typer.Option("--dropped", help="Those that can be undropped.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also where loads put their bad records.")] = False,
     data: Data = None,
     config: Config = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """All tables."""
+    """All tables. Quarantines are listed with `--all`, and in JSON."""
     with connected(data, config, url) as client:
         found = client.tables(dropped=dropped)
     if as_json:
         print_json({"tables": found})
         return
+    if not everything:
+        found = [table for table in found if not str(table.get("name")).endswith(QUARANTINE_SUFFIX)]
     from rich.markup import escape
     from rich.table import Table
 

@@ -52,8 +52,15 @@ class Declarations:
                 raise
             return existing, False
         await self._directory.refresh()
-        self._journal.append("table_declared", table=spec.name, stream=table.stream)
+        self._journal.append("table_declared", table=spec.name, **await asyncio.to_thread(self._fed_from, table))
         return table, True
+
+    def _fed_from(self, table: LakeTable) -> dict[str, str]:
+        """The stream, for the journal: an entity's is that of its history, a table that only loads write to has none."""
+        if not table.spec.is_streamed:
+            return {}
+        fed = load_entity(self._lake, table.name).history if table.spec.kind == "entity" else table
+        return {"stream": fed.stream}
 
     async def _existing(self, wanted: TableSpec) -> LakeTable | None:
         """The table of this name, if it is declared alike; a `Conflict` if it is not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.checks import NO_CHECKS
-from frazil.events.table import Column, TableSpec, parse_column, parse_table
+from frazil.events.table import QUARANTINE_SUFFIX, Column, TableSpec, parse_column, parse_table
 from frazil.events.types import ColumnType
 from frazil.pipeline.csv.infer import ColumnFacts, decide
 from frazil.pipeline.csv.names import clean_names, numbered
@@ -45,7 +45,7 @@ def quarantine_of(spec: TableSpec) -> TableSpec:
     """The table where the bad records of a table go."""
     return parse_table(
         {
-            "name": f"{spec.name}__quarantine",
+            "name": f"{spec.name}{QUARANTINE_SUFFIX}",
             "kind": "bulk",
             "columns": QUARANTINE,
             "description": f"Records that could not be loaded into {spec.short_name}.",

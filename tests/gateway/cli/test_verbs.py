@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from frazil.gateway.cli.ingest_csv import print_report
 from tests.gateway.cli.conftest import Run
 from tests.gateway.cli.contract_server import ContractServer
 
@@ -175,3 +176,24 @@ def test_doctor_stops_at_wrong_settings(run: Run) -> None:
     ran = run("doctor")
     assert ran.code == 1
     assert "✘ settings" in ran.out
+
+
+def test_quarantines_are_listed_when_asked_for(run: Run, server: ContractServer) -> None:
+    server.tables["t__quarantine"] = {"name": "t__quarantine", "kind": "bulk", "columns": {"line": "long"}}
+    assert "t__quarantine" not in run("tables", "list").out
+    assert "t__quarantine" in run("tables", "list", "--all").out
+    assert len(json.loads(run("tables", "list", "--json").out)["tables"]) == 2
+
+
+def test_help_keeps_what_stands_in_brackets(run: Run) -> None:
+    assert "[sources.NAME]" in run("ingest", "postgres", "--help").out
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "from 1 file in"), (2, "from 2 files in")])
+def test_a_load_report_counts_its_files(count: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [{"name": "a.csv", "rows": 3, "bytes": 9, "state": "loaded"}] * count
+    numbers = {"rows_in": 3, "rows_out": 3, "quarantined": 0, "seconds": 1.0, "mb_per_second": 1.0}
+    print_report({"table": "t", "load": "l", "files": files, "snapshot_id": 7, **numbers})
+    assert words in capsys.readouterr().out
+    print_report({"table": "t", "files": [{"state": "already loaded"}] * count})
+    assert f"nothing to do, {words.removeprefix('from ').removesuffix(' in')} loaded before" in capsys.readouterr().out

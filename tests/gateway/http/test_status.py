@@ -122,3 +122,11 @@ async def test_the_journal(gateway: Running) -> None:
     assert await kinds("?table=raw.clicks&kind=table_dropped") == []
     for query in ("?limit=0", "?limit=x", "?limit=10001", "?limt=1", "?table=Bad"):
         assert (await gateway.http.get(f"/v1/journal{query}")).status_code == 422
+
+
+async def test_the_journal_names_the_stream_where_there_is_one(gateway: Running) -> None:
+    await gateway.declare(name="users", kind="entity", key=["id"], columns={"id": "long"})
+    await gateway.declare(name="loaded", kind="bulk", columns={"id": "long"})
+    entries = (await gateway.http.get("/v1/journal?kind=table_declared")).json()["entries"]
+    streams = {entry["table"]: entry.get("stream", "") for entry in entries}
+    assert streams["main.users"].startswith("main.users.") and streams["main.loaded"] == ""
