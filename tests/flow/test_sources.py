@@ -217,7 +217,7 @@ def test_a_night_its_report_and_what_became_of_the_mails(sources: Sources) -> No
     assert lines["email_events"]["snapshot_id"] and lines["email_events"]["metadata_version"]
 
     joined = (
-        "SELECT s.recipient, max_by(e.event, e.\"at\"), count(e.id) FROM archive.sent_emails s "
+        'SELECT s.recipient, max_by(e.event, e."at"), count(e.id) FROM archive.sent_emails s '
         "LEFT JOIN archive.email_events e ON e.sg_message_id = s.sg_message_id AND e.dt = s.dt "
         "WHERE s.dt = '2026-11-10' GROUP BY 1 ORDER BY 1 LIMIT 3"
     )

@@ -56,7 +56,7 @@ class Declarations:
         return table, True
 
     def _fed_from(self, table: LakeTable) -> dict[str, str]:
-        """The stream, for the journal: an entity's is that of its history, a table that only loads write to has none."""
+        """The stream, for the journal: an entity has that of its history, a table that only loads write to has none."""
         if not table.spec.is_streamed:
             return {}
         fed = load_entity(self._lake, table.name).history if table.spec.kind == "entity" else table
