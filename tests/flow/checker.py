@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -96,7 +97,7 @@ def verdict(logs: Path, stored: Mapping[str, Iterable[Row]]) -> Verdict:
     )
 
 
-def in_sqlite(catalog: Path) -> Locate:
+def in_sqlite(catalog: Path, *, namespace: str = "main") -> Locate:
     """Tables of an SQLite catalog, read past every library that knows Iceberg."""
 
     def locate(table: str) -> str:
@@ -104,8 +105,8 @@ def in_sqlite(catalog: Path) -> Locate:
         try:
             found = connection.execute(
                 "SELECT metadata_location FROM iceberg_tables"
-                " WHERE catalog_name = 'frazil' AND table_namespace = 'main' AND table_name = ?",
-                (table,),
+                " WHERE catalog_name = 'frazil' AND table_namespace = ? AND table_name = ?",
+                (namespace, table),
             ).fetchone()
         finally:
             connection.close()
@@ -130,6 +131,14 @@ def read_rows(locate: Locate, table: str, *, s3: Mapping[str, str] | None = None
             "SELECT _id, producer, number, words, amount, checksum FROM iceberg_scan(?)", [location]
         ).fetchall()
     return [Row(*row) for row in found]
+
+
+def scanned(locate: Locate, table: str, select: str) -> list[tuple[Any, ...]]:
+    """What DuckDB answers to `SELECT …` of a table on this machine."""
+    with duckdb.connect() as connection:
+        _load(connection, "avro", "iceberg")
+        location = locate(table).removeprefix("file://")
+        return connection.execute(f"SELECT {select} FROM iceberg_scan(?)", [location]).fetchall()
 
 
 def _load(connection: duckdb.DuckDBPyConnection, *names: str) -> None:

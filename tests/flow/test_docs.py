@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.servers import free_port
+from tests.contract.servers import free_port, running_postgres
 from tests.flow.product import PATIENCE_SECONDS, ROOT, Product, running
 from tests.quick_jvm import QUICK_JVM
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SETTINGS = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [("tutorial.md", 9), ("sql.md", 12), ("entities.md", 5), ("vault.md", 4), ("csv.md", 11)]
 
 
 def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -26,16 +28,32 @@ def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> 
     )
 
 
-@pytest.mark.parametrize(("page", "least_blocks"), [("tutorial.md", 9), ("sql.md", 12), ("entities.md", 5)])
+@pytest.mark.parametrize(("page", "least_blocks"), PAGES)
 def test_every_command_of_the_page_works(page: str, least_blocks: int, tmp_path: Path) -> None:
-    blocks = _BLOCK.findall((ROOT / "docs" / page).read_text())
+    follow(page, least_blocks, tmp_path, {})
+
+
+def test_every_command_of_the_page_on_postgres_works(tmp_path: Path) -> None:
+    with running_postgres(options={"fsync": "off"}) as server:
+        user, password = server.credentials["user"], server.credentials["password"]
+        dsn = f"postgresql://{user}:{password}@127.0.0.1:{server.port}/postgres"
+        follow("postgres.md", 9, tmp_path, {"SHOP_DSN": dsn})
+
+
+def follow(page: str, least_blocks: int, folder: Path, variables: dict[str, str]) -> None:
+    """Do what the page says, on a frazil that was started with the settings it shows first."""
+    content = (ROOT / "docs" / page).read_text()
+    blocks = _BLOCK.findall(content)
     assert len(blocks) >= least_blocks
-    with running(Product(tmp_path / "frazil-data")) as product:
+    if shown := _SETTINGS.search(content):
+        (folder / "frazil.toml").write_text(shown[1])
+    with running(Product(folder / "frazil-data", environment=variables)) as product:
         product.up()
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "FRAZIL_SERVER__PORT": str(product.port)}
+        ours = {"PATH": path, "PYTHONPATH": str(ROOT), "FRAZIL_SERVER__PORT": str(product.port)}
         for language, text in blocks:
-            done = run(language, text.replace("127.0.0.1:7373", f"127.0.0.1:{product.port}"), tmp_path, environment)
+            here = text.replace("127.0.0.1:7373", f"127.0.0.1:{product.port}")
+            done = run(language, here, folder, {**os.environ, **ours, **variables})
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
             assert "Traceback" not in done.stderr
 
