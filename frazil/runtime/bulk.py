@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from frazil.events import TableSpec
 from frazil.lake import LakeTable
@@ -26,10 +24,9 @@ if TYPE_CHECKING:
     from frazil.runtime import Parts
 
 
-def bulk_jobs(
-    settings: Settings, data: DataDir, parts: Parts, session: SparkSession
-) -> tuple[dict[str, Doer], list[Timer]]:
-    """To be called on the loop that the bus belongs to; the jobs themselves run in threads."""
+def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> tuple[dict[str, Doer], list[Timer]]:
+    """To be called on the loop that the bus belongs to; the jobs themselves run in threads. `session` is Spark's, and
+    only passed on."""
     loop = asyncio.get_running_loop()
 
     def make(spec: TableSpec) -> LakeTable:
