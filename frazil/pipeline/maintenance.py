@@ -1,8 +1,8 @@
 """Doing what upkeep has planned, with Spark: one step at a time, audited, and safe to do again after a crash.
 
 Each step is one commit of Iceberg's own, which is validated against the table as it is then. One that loses against a
-commit of events fails, leaves some files for the search for orphans, and is planned again later. The libraries do not
-retry by themselves (`commit.retry.num-retries` is 0).
+commit of events is tried again by the library for a moment; then it fails, leaves some files for the search for
+orphans, and is planned again later.
 """
 
 from __future__ import annotations
