@@ -16,7 +16,7 @@ from pyiceberg.io import load_file_io
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, NotFound
-from frazil.events.table import DROPPED_NAMESPACE
+from frazil.events.table import DROPPED_NAMESPACE, history_of
 from frazil.lake.catalog import Lake, translated
 from frazil.lake.folders import file_system, listed, path_of
 from frazil.lake.states import read_states
@@ -43,12 +43,11 @@ class Purge:
 
 
 def plan_purge(lake: Lake, name: str) -> list[Purge]:
-    """All dropped tables of this name, and what earlier purges left; one that is not dropped is none of a purge's."""
-    begun = f"{DROPPED_NAMESPACE}.{name.replace('.', '-')}-"
-    left = [
-        full.partition(".")[2] for full in lake.every_location() if full.startswith(begun) and full.endswith(_BEGUN)
-    ]
-    hidden = [*lake.dropped().get(name, ()), *left]
+    """All dropped tables of this name, and what earlier purges left; one that is not dropped is none of a purge's.
+
+    An entity goes with its histories.
+    """
+    hidden = [*_hidden(lake, history_of(name)), *_hidden(lake, name)]
     if not hidden:
         raise NotFound(
             f"no dropped table is named {name.removeprefix('main.')!r}",
@@ -56,6 +55,14 @@ def plan_purge(lake: Lake, name: str) -> list[Purge]:
             hint="frazil tables list --dropped; a table must be dropped before it is purged",
         )
     return [_planned(lake, entry) for entry in hidden]
+
+
+def _hidden(lake: Lake, name: str) -> list[str]:
+    begun = f"{DROPPED_NAMESPACE}.{name.replace('.', '-')}-"
+    left = [
+        full.partition(".")[2] for full in lake.every_location() if full.startswith(begun) and full.endswith(_BEGUN)
+    ]
+    return [*lake.dropped().get(name, ()), *left]
 
 
 def _planned(lake: Lake, hidden: str) -> Purge:

@@ -84,3 +84,14 @@ async def test_a_table_that_was_brought_back_meanwhile_is_not_purged(
     with pytest.raises(Conflict):
         begin_purge(lake, planned)
     assert lake.table("main.orders").rows == 1
+
+
+async def test_an_entity_goes_with_its_history(gateway: Running, memory_bus: MemoryBus, lake: Lake) -> None:
+    declared = {"name": "persons", "kind": "entity", "key": ["id"], "columns": {"id": "long"}}
+    assert (await gateway.http.post("/v1/tables", json=declared)).status_code == 201
+    folders = [local_path(lake.table(f"main.persons{suffix}").iceberg.location()) for suffix in ("", "__history")]
+    stream = lake.table("main.persons__history").stream
+    assert (await gateway.http.delete("/v1/tables/persons")).status_code == 200
+    done = (await gateway.http.delete("/v1/tables/persons?purge=true")).json()
+    assert len(done["tables"]) == 2 and lake.dropped() == {}
+    assert not any(folder.exists() for folder in folders) and stream not in await memory_bus.names()
