@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from frazil.errors import Misconfigured
+from frazil.errors import FrazilError, Misconfigured
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.loads import forget_left_uploads
 
 _BACKLOG = 1024
 
@@ -51,6 +52,11 @@ class _Server(uvicorn.Server):
         yield
 
 
+async def _tidy(gateway: Gateway) -> None:
+    with contextlib.suppress(FrazilError):  # a catalog that comes later finds the next start doing it
+        await asyncio.to_thread(forget_left_uploads, gateway)
+
+
 async def serve(
     gateway: Gateway,
     listening: socket.socket,
@@ -79,6 +85,7 @@ async def serve(
     await gateway.start()
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="http")
     waiting = asyncio.create_task(stopping.wait(), name="wait for the stop")
+    tidying = asyncio.create_task(_tidy(gateway), name="forget what was left")
     try:
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -89,8 +96,8 @@ async def serve(
         server.should_exit = True
         await serving
     finally:
-        waiting.cancel()
-        serving.cancel()
+        for task in (waiting, serving, tidying):
+            task.cancel()
         await gateway.close()
 
 
