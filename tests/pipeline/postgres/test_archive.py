@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.lake import Job, Lake, ask_job, job_status, lineage, load_records, open_jobs, open_lake
+from frazil.lake import Job, Lake, ask_job, finish_job, job_status, lineage, load_records, open_jobs, open_lake
 from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.postgres.nightly import Nightly
 from frazil.pipeline.settings import SourceSettings
@@ -56,7 +56,10 @@ class Place:
         return ask_job(self.lake.registry, "postgres", "shop", params)
 
     def archive(self, night: date, **asked: Any) -> dict[str, Any]:
-        return self.loads().do(self.ask(night, **asked), lambda progress: None)
+        job = self.ask(night, **asked)
+        report = self.loads().do(job, lambda progress: None)
+        finish_job(self.lake.registry, job, {"state": "done"})
+        return report
 
     def loads(self, tasks: InProcessTasks | None = None) -> PostgresLoads:
         return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=self.folder / "reports")
