@@ -13,7 +13,7 @@ import typer
 
 from frazil.errors import FrazilError, InvalidInput, NotFound
 from frazil.gateway.cli.jobs import progress
-from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, print_json, tell_error
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, counted, print_json, tell_error
 
 if TYPE_CHECKING:
     from frazil.client import Client
@@ -117,14 +117,15 @@ def print_report(done: dict[str, Any]) -> None:
     loaded = [file for file in done["files"] if file["state"] == "loaded"]
     known = len(done["files"]) - len(loaded)
     if not loaded:
-        print(f"{done['table']}: nothing to do, {_files(known)} loaded before")
+        print(f"{done['table']}: nothing to do, {counted(known, 'file')} loaded before")
         return
-    print(f"{done['table']}: {done['rows_out']:,} rows from {_files(len(loaded))} in {done['seconds']:.1f} s")
+    what = f"{counted(done['rows_out'], 'row')} from {counted(len(loaded), 'file')}"
+    print(f"{done['table']}: {what} in {done['seconds']:.1f} s")
     words = {
         "rows in": f"{done['rows_in']:,}",
         "rows out": f"{done['rows_out']:,}",
         "quarantined": f"{done['quarantined']:,}",
-        "already loaded": _files(known) if known else "",
+        "already loaded": counted(known, "file") if known else "",
         "snapshot": done["snapshot_id"],
         "speed": f"{done['mb_per_second']:g} MB/s",
         "load": done["load"],
@@ -137,10 +138,6 @@ def print_report(done: dict[str, Any]) -> None:
         print(f"  bad because of  {by_column}")
         where = f"{done['table']}__quarantine WHERE load = '{done['load']}'"
         print(f'  look at them    frazil sql "SELECT * FROM {where}"')  # noqa: S608 - shown, not run
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file" if count == 1 else f"{count:,} files"
 
 
 def expanded(paths: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ import typer
 
 from frazil.errors import FrazilError
 from frazil.gateway.cli.jobs import progress
-from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, print_json
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, counted, print_json
 
 app = typer.Typer(help="Load from a Postgres that \\[sources.NAME] in frazil.toml names.", no_args_is_help=True)
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The name below \\[sources.NAME].")]
@@ -121,7 +121,7 @@ def _print_night(done: dict[str, Any]) -> None:
             f"  {line['table']:<{width}}  {line['rows']:>12,} rows  {changed:>12}  {line['bytes']:>14,} bytes  "
             f"snapshot {line['snapshot_id']}  v{line['metadata_version']}  {line['seconds']:.1f} s"
         )
-    print(f"{done['rows']:,} rows in {done['seconds']:.1f} s; report: {done['report']['html']}")
+    print(f"{counted(done['rows'], 'row')} in {done['seconds']:.1f} s; report: {done['report']['html']}")
 
 
 def _print_refresh(done: dict[str, Any], *, as_json: bool) -> None:
@@ -129,7 +129,7 @@ def _print_refresh(done: dict[str, Any], *, as_json: bool) -> None:
         print_json(done)
         return
     words = {name: value for name, value in done.items() if name in _SHOWN and value not in (None, "")}
-    print(f"{done['table']}: {done['rows']:,} rows from {done['source_table']} in {done['seconds']:.1f} s")
+    print(f"{done['table']}: {counted(done['rows'], 'row')} from {done['source_table']} in {done['seconds']:.1f} s")
     for name, value in words.items():
         print(f"  {name:<12} {value}")
 

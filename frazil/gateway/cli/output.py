@@ -42,6 +42,10 @@ def tell_error(error: FrazilError, *, as_json: bool) -> None:
         for line in details["log"]:
             print(f"  | {line}", file=sys.stderr)
     print(f"Error: {error.message}", file=sys.stderr)
+    if isinstance(details, dict) and isinstance(details.get("examples"), list):
+        for item in details["examples"][:5]:
+            field = f" field {item['column']}" if item.get("column") else ""
+            print(f"  line {item.get('line', '?')}{field}: {item.get('reason', '')}", file=sys.stderr)
     if isinstance(details, list):
         for item in details[:10]:
             if isinstance(item, dict) and "reason" in item:
@@ -78,6 +82,10 @@ def connected(data: Path | None, config: Path | None, url: str | None, **options
     named = (url or os.environ.get("FRAZIL_URL")) and os.environ.get("FRAZIL_TOKEN")
     data_dir = None if named else settings_of(data, config).data_dir
     return Client(*locate(url, data_dir=data_dir), **options)
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def age(seconds: float | None) -> str:

@@ -57,7 +57,6 @@ class _Archived:
     pieces: list[Piece] = field(default_factory=list)
     done: list[PieceDone] = field(default_factory=list)
     error: FrazilError | None = None
-    began: float = field(default_factory=time.monotonic)
 
 
 def archive(
@@ -151,6 +150,7 @@ def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresAsk, night
     if table.error is not None or table.target is None:
         error = table.error or FrazilError("it could not be planned")
         return TableLine(table.source, error=error.message, hint=error.hint)
+    began = time.monotonic()
     target = table.target
     rows = sum(piece.rows for piece in table.done)
     files = [file for piece in table.done for file in piece.files]
@@ -185,7 +185,8 @@ def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresAsk, night
         bytes=size,
         snapshot_id=loaded.snapshot_id,
         metadata_version=loaded.table.metadata_version,
-        seconds=time.monotonic() - table.began,
+        # Of work: the tables are read together, so that the time of day would be the same for all of them.
+        seconds=sum(piece.seconds for piece in table.done) + time.monotonic() - began,
         difference=None if before is None else rows - before,
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -41,11 +41,12 @@ class PieceDone:
     files: tuple[WrittenFile, ...] = ()
     error: FrazilError | None = None
     """Why the range could not be read; the other tables go on."""
-    details: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 def load_piece(piece: Piece) -> PieceDone:
     """Read the range and write what it holds. A failure is a result, so that other tables are not ended by it."""
+    began = time.monotonic()
     try:
         with FileWriter(piece.files) as writer:
             rows = 0
@@ -60,7 +61,7 @@ def load_piece(piece: Piece) -> PieceDone:
             ):
                 rows += batch.num_rows
                 writer.write(targeted(piece, pa.Table.from_batches([batch])))
-        return PieceDone(piece.table, rows, tuple(writer.written))
+        return PieceDone(piece.table, rows, tuple(writer.written), seconds=time.monotonic() - began)
     except FrazilError as error:
         return PieceDone(piece.table, error=error)
 

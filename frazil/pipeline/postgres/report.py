@@ -19,6 +19,7 @@ class TableLine:
     snapshot_id: int | None = None
     metadata_version: int | None = None
     seconds: float = 0.0
+    """Of work on it, summed over ranges that were read side by side."""
     difference: int | None = None
     """To the rows of the night before; None for the first."""
     error: str = ""
@@ -54,7 +55,7 @@ class Night:
     def title(self) -> str:
         good = len(self.lines) - len(self.failed)
         failed = f", {len(self.failed)} FAILED" if self.failed else ""
-        return f"Archive of {self.source}, {self.night}: {good} tables{failed}"
+        return f"Archive of {self.source}, {self.night}: {good} table{'s' * (good != 1)}{failed}"
 
     @property
     def total(self) -> str:
