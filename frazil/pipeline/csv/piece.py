@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -62,55 +63,73 @@ class PieceDone:
     bad_files: tuple[WrittenFile, ...]
     reasons: Counter[str]
     examples: tuple[dict[str, object], ...]
-    file: str = ""
-    spooled: tuple[str, ...] = ()
+    file: str
+    spooled: tuple[str, ...]
     """Files of rows that wait to be sent as events."""
 
 
 def load_piece(piece: Piece) -> PieceDone:
     """Parse the ranges and write what they hold."""
-    rows = bad = 0
-    reasons: Counter[str] = Counter()
-    examples: list[dict[str, object]] = []
+    tally = _Tally()
     with FileWriter(piece.rows_plan) as good, FileWriter(piece.bad_plan) as quarantine:
         for csv_range in piece.ranges:
-            parsed = parsed_range(piece, csv_range)
-            rows += parsed.rows.num_rows
-            bad += parsed.bad.num_rows
+            parsed = tally.counted(parsed_range(piece, csv_range))
             good.write(finished(piece, parsed.rows))
             quarantine.write(quarantined(piece, parsed.bad))
-            reasons.update(column or "the record" for column in parsed.bad["column"].to_pylist())
-            examples += parsed.bad.slice(0, _EXAMPLES - len(examples)).to_pylist()
-    return PieceDone(
-        piece.number, rows, bad, tuple(good.written), tuple(quarantine.written), reasons, tuple(examples[:_EXAMPLES])
-    )
+    return tally.done(piece, files=tuple(good.written), bad_files=tuple(quarantine.written))
 
 
 def spool_piece(piece: Piece, *, folder: str) -> PieceDone:
     """The same for an entity: its rows are written where the driver reads them. Done again, it writes the same."""
-    first = piece.ranges[0]
-    path = f"{folder}/rows-{piece.number}-{first.offset}.parquet"
-    rows = bad = 0
-    reasons: Counter[str] = Counter()
-    examples: list[dict[str, object]] = []
-    writer: pq.ParquetWriter | None = None
-    with FileWriter(piece.bad_plan) as quarantine:
-        try:
-            for csv_range in piece.ranges:
-                parsed = parsed_range(piece, csv_range)
-                ids = row_ids(piece, parsed.rows[LINE])
-                named = pa.table({**_columns(piece, parsed.rows), ROW_ID: ids})
-                writer = writer or pq.ParquetWriter(path, named.schema, compression="zstd")
-                writer.write_table(named)
-                quarantine.write(quarantined(piece, parsed.bad))
-                rows, bad = rows + parsed.rows.num_rows, bad + parsed.bad.num_rows
-                reasons.update(column or "the record" for column in parsed.bad["column"].to_pylist())
-                examples += parsed.bad.slice(0, _EXAMPLES - len(examples)).to_pylist()
-        finally:
-            if writer is not None:
-                writer.close()
-    done = PieceDone(piece.number, rows, bad, (), tuple(quarantine.written), reasons, tuple(examples[:_EXAMPLES]))
-    return replace(done, file=piece.file, spooled=(path,) if writer is not None else ())
+    path = f"{folder}/rows-{piece.number}-{piece.ranges[0].offset}.parquet"
+    tally = _Tally()
+    with FileWriter(piece.bad_plan) as quarantine, ExitStack() as open_files:
+        writer: pq.ParquetWriter | None = None
+        for csv_range in piece.ranges:
+            parsed = tally.counted(parsed_range(piece, csv_range))
+            ids = row_ids(piece, parsed.rows[LINE])
+            named = pa.table({**_columns(piece, parsed.rows), ROW_ID: ids})
+            if writer is None:
+                writer = open_files.enter_context(pq.ParquetWriter(path, named.schema, compression="zstd"))
+            writer.write_table(named)
+            quarantine.write(quarantined(piece, parsed.bad))
+    return tally.done(piece, bad_files=tuple(quarantine.written), spooled=(path,))
+
+
+class _Tally:
+    """Counts what the ranges of a piece hold."""
+
+    def __init__(self) -> None:
+        self._rows = self._bad = 0
+        self._reasons: Counter[str] = Counter()
+        self._examples: list[dict[str, object]] = []
+
+    def counted(self, parsed: Parsed) -> Parsed:
+        self._rows += parsed.rows.num_rows
+        self._bad += parsed.bad.num_rows
+        self._reasons.update(column or "the record" for column in parsed.bad["column"].to_pylist())
+        self._examples += parsed.bad.slice(0, _EXAMPLES - len(self._examples)).to_pylist()
+        return parsed
+
+    def done(
+        self,
+        piece: Piece,
+        *,
+        files: tuple[WrittenFile, ...] = (),
+        bad_files: tuple[WrittenFile, ...] = (),
+        spooled: tuple[str, ...] = (),
+    ) -> PieceDone:
+        return PieceDone(
+            piece.number,
+            self._rows,
+            self._bad,
+            files,
+            bad_files,
+            self._reasons,
+            tuple(self._examples),
+            piece.file,
+            spooled,
+        )
 
 
 def parsed_range(piece: Piece, csv_range: CsvRange) -> Parsed:

@@ -38,7 +38,7 @@ from frazil.pipeline.postgres.ranges import ranges_of
 from frazil.pipeline.postgres.read import TablePlan, plan_table
 from frazil.pipeline.postgres.report import Night, TableLine
 from frazil.pipeline.postgres.snapshot import Exported, exported
-from frazil.pipeline.postgres.source import leniency_of, patience_of
+from frazil.pipeline.postgres.source import leniency_of, patience_of, range_read
 from frazil.pipeline.postgres.target import DATE_COLUMN, archive_spec, fitted
 from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.tasks import Tasks
@@ -127,16 +127,10 @@ def _planned(
         archived.pieces = [
             Piece(
                 table=table.relation.name,
-                dsn=dsn,
-                snapshot_id=snapshot.snapshot_id,
-                plan=plan,
-                within=within,
+                reads=range_read(settings, dsn, snapshot, plan, within),
                 names=grown.names,
                 constants={DATE_COLUMN: pa.scalar(night, pa.date32())},
                 files=files,
-                patience=patience_of(settings),
-                batch_bytes=int(settings.batch_bytes),
-                max_rows=settings.fetch_rows,
             )
             for within in ranges_of(table, int(settings.range_bytes))
         ]

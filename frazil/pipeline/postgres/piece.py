@@ -10,10 +10,7 @@ import pyarrow as pa
 
 from frazil.errors import FrazilError
 from frazil.lake import FilePlan, FileWriter, WrittenFile
-from frazil.pipeline.postgres.dsn import Dsn
-from frazil.pipeline.postgres.link import Patience
-from frazil.pipeline.postgres.ranges import Range
-from frazil.pipeline.postgres.read import TablePlan, read_range
+from frazil.pipeline.postgres.read import RangeRead
 
 
 @dataclass(frozen=True)
@@ -22,16 +19,10 @@ class Piece:
     plan's."""
 
     table: str
-    dsn: Dsn
-    snapshot_id: str
-    plan: TablePlan
-    within: Range
+    reads: RangeRead
     names: Mapping[str, str]
     constants: Mapping[str, pa.Scalar]
     files: FilePlan
-    patience: Patience
-    batch_bytes: int
-    max_rows: int
 
 
 @dataclass(frozen=True)
@@ -50,15 +41,7 @@ def load_piece(piece: Piece) -> PieceDone:
     try:
         with FileWriter(piece.files) as writer:
             rows = 0
-            for batch in read_range(
-                piece.dsn,
-                piece.snapshot_id,
-                piece.plan,
-                piece.within,
-                patience=piece.patience,
-                batch_bytes=piece.batch_bytes,
-                max_rows=piece.max_rows,
-            ):
+            for batch in piece.reads.batches():
                 rows += batch.num_rows
                 writer.write(targeted(piece, pa.Table.from_batches([batch])))
         return PieceDone(piece.table, rows, tuple(writer.written), seconds=time.monotonic() - began)

@@ -127,6 +127,30 @@ def read_range(
                 yield ready.slice(start, max_rows)
 
 
+@dataclass(frozen=True)
+class RangeRead:
+    """A range that a task is to read, and how."""
+
+    dsn: Dsn
+    snapshot_id: str
+    plan: TablePlan
+    within: Range
+    patience: Patience
+    batch_bytes: int
+    max_rows: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return read_range(
+            self.dsn,
+            self.snapshot_id,
+            self.plan,
+            self.within,
+            patience=self.patience,
+            batch_bytes=self.batch_bytes,
+            max_rows=self.max_rows,
+        )
+
+
 def _enter(cursor: Cursor, dsn: Dsn, snapshot_id: str) -> None:
     try:
         begin(cursor, snapshot_id=snapshot_id)

@@ -49,7 +49,7 @@ from frazil.pipeline.postgres.ranges import Range, ranges_of
 from frazil.pipeline.postgres.read import plan_table
 from frazil.pipeline.postgres.row_piece import RowPiece, RowStamp, load_rows, row_ids, spool_rows
 from frazil.pipeline.postgres.snapshot import Exported, exported
-from frazil.pipeline.postgres.source import leniency_of, patience_of
+from frazil.pipeline.postgres.source import leniency_of, patience_of, range_read
 from frazil.pipeline.postgres.target import Fitted, fitted
 from frazil.pipeline.sending import Sender, as_events
 from frazil.pipeline.settings import SourceSettings
@@ -143,19 +143,13 @@ class _Refresh:
         )
         pieces = [
             RowPiece(
-                dsn=self._dsn,
-                snapshot_id=self._snapshot.snapshot_id,
-                plan=plan,
-                within=within,
+                reads=range_read(self._settings, self._dsn, self._snapshot, plan, within),
                 number=number,
                 names=fit.names,
                 stamp=stamp,
                 files=None,
                 folder="",
                 known=None,
-                patience=patience_of(self._settings),
-                batch_bytes=int(self._settings.batch_bytes),
-                max_rows=self._settings.fetch_rows,
             )
             for number, within in enumerate(ranges)
         ]

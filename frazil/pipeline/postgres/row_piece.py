@@ -14,10 +14,7 @@ import pyarrow.parquet as pq
 from frazil.errors import InvalidInput
 from frazil.events.types import TIMESTAMP
 from frazil.lake import FilePlan, FileWriter, WrittenFile
-from frazil.pipeline.postgres.dsn import Dsn
-from frazil.pipeline.postgres.link import Patience
-from frazil.pipeline.postgres.ranges import Range
-from frazil.pipeline.postgres.read import TablePlan, read_range
+from frazil.pipeline.postgres.read import RangeRead
 
 ROW_ID = "_row_id"
 
@@ -37,10 +34,7 @@ class RowStamp:
 
 @dataclass(frozen=True)
 class RowPiece:
-    dsn: Dsn
-    snapshot_id: str
-    plan: TablePlan
-    within: Range
+    reads: RangeRead
     number: int
     names: Mapping[str, str]
     stamp: RowStamp
@@ -48,9 +42,6 @@ class RowPiece:
     folder: str
     known: pa.Array | None
     """Ids that the table has already."""
-    patience: Patience
-    batch_bytes: int
-    max_rows: int
 
 
 @dataclass(frozen=True)
@@ -95,15 +86,7 @@ def spool_rows(piece: RowPiece) -> RowsDone:
 def _read(piece: RowPiece) -> Iterator[pa.Table]:
     """The rows in the columns of the target, each with its id."""
     counted = 0
-    for batch in read_range(
-        piece.dsn,
-        piece.snapshot_id,
-        piece.plan,
-        piece.within,
-        patience=piece.patience,
-        batch_bytes=piece.batch_bytes,
-        max_rows=piece.max_rows,
-    ):
+    for batch in piece.reads.batches():
         rows = pa.Table.from_batches([batch])
         rows = rows.rename_columns([piece.names[name] for name in rows.column_names])
         yield rows.append_column(ROW_ID, _ids(piece, rows, counted))

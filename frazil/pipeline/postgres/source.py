@@ -10,6 +10,9 @@ from pathlib import Path
 from frazil.errors import Misconfigured
 from frazil.pipeline.postgres.dsn import Dsn, parse_dsn
 from frazil.pipeline.postgres.link import Patience
+from frazil.pipeline.postgres.ranges import Range
+from frazil.pipeline.postgres.read import RangeRead, TablePlan
+from frazil.pipeline.postgres.snapshot import Exported
 from frazil.pipeline.postgres.types import Leniency
 from frazil.pipeline.settings import SourceSettings
 
@@ -20,6 +23,19 @@ def patience_of(settings: SourceSettings) -> Patience:
 
 def leniency_of(settings: SourceSettings) -> Leniency:
     return Leniency(settings.nan, settings.infinity, settings.nested_arrays)
+
+
+def range_read(settings: SourceSettings, dsn: Dsn, snapshot: Exported, plan: TablePlan, within: Range) -> RangeRead:
+    """A range for a task, read as the source's settings say."""
+    return RangeRead(
+        dsn,
+        snapshot.snapshot_id,
+        plan,
+        within,
+        patience=patience_of(settings),
+        batch_bytes=int(settings.batch_bytes),
+        max_rows=settings.fetch_rows,
+    )
 
 
 def read_dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None = None) -> Dsn:
