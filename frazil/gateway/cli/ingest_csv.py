@@ -6,6 +6,7 @@ import glob
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,7 +161,7 @@ def _is_csv(file: Path) -> bool:
     return file.is_file() and not name.startswith(".") and name.endswith(_ENDINGS)
 
 
-def _follow(paths: list[str], load: _Loader, loaded: set[tuple[str, tuple[int, int]]]) -> None:
+def _follow(paths: list[str], load: Callable[[list[str]], None], loaded: set[tuple[str, tuple[int, int]]]) -> None:
     """Load each file that appears or changes, once it has been still for a look. A load that fails is told once."""
     before: dict[str, tuple[int, int]] = {}
     print(f"watching {' '.join(paths)} (Ctrl-C ends it)", file=sys.stderr)
