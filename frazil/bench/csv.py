@@ -107,11 +107,9 @@ def _forget(bench: Workbench, name: str) -> None:
 def report(records: int, taken: Mapping[str, Sequence[float]], control: DltControl, machine: Machine) -> Report:
     ours, spark = median(taken["ours"]), median(taken["spark"])
     by_reader = {reader: median(taken[reader]) for reader in DLT_READERS if reader in taken}
-    ratios = {"spark": spark / ours, "dlt": min(by_reader.values()) / ours if by_reader else None}
-    goals = {
-        "spark": ratios["spark"] >= GOAL_OF_SPARK,
-        "dlt": None if ratios["dlt"] is None else ratios["dlt"] >= GOAL_OF_DLT,
-    }
+    of_spark = spark / ours
+    of_dlt = min(by_reader.values()) / ours if by_reader else None
+    goals = {"spark": of_spark >= GOAL_OF_SPARK, "dlt": None if of_dlt is None else of_dlt >= GOAL_OF_DLT}
     dlt: dict[str, Any] = {"version": control.version, "seconds": by_reader}
     return Report(
         bench="csv",
@@ -120,7 +118,7 @@ def report(records: int, taken: Mapping[str, Sequence[float]], control: DltContr
             "seconds": ours,
             "rows": records,
             "rounds": [records / seconds for seconds in taken["ours"]],
-            "ratios": ratios,
+            "ratios": {"spark": of_spark, "dlt": of_dlt},
             "goals": goals,
         },
         control={
@@ -130,7 +128,7 @@ def report(records: int, taken: Mapping[str, Sequence[float]], control: DltContr
             "rounds": [records / seconds for seconds in taken["spark"]],
             "dlt": dlt if by_reader else {"not_measured": control.reason},
         },
-        ratio=ratios["spark"],
+        ratio=of_spark,
         goal=f"spark: ratio >= {GOAL_OF_SPARK}; dlt: ratio >= {GOAL_OF_DLT:g}",
         reached=all(goals.values()),
         machine=machine,

@@ -15,7 +15,13 @@ BAD_EVERY = 10_000
 """One record in so many is bad: by turns one with a quantity that its check refuses and one that lacks fields."""
 _CHUNK_RECORDS = 100_000
 _COUNTRIES = ("AT", "BE", "CH", "DE", "DK", "FI", "FR", "NO", "SE", "US")
-_NOTES = ("leave it at the door", "call first", "fragile, this side up", 'marked ""gift"", no invoice', "second floor, left")
+_NOTES = (
+    "leave it at the door",
+    "call first",
+    "fragile, this side up",
+    'marked ""gift"", no invoice',
+    "second floor, left",
+)
 _HEADER = b"order_id,customer,quantity,price,discount,ordered_on,shipped_at,is_gift,country,note\n"
 
 COLUMNS: Mapping[str, Any] = {

@@ -110,6 +110,6 @@ def _check_room(folder: Path, size: int) -> None:
     needed, free = 2 * size, shutil.disk_usage(folder).free
     if free < needed:
         raise Unavailable(
-            f"a file of {size / 1e9:g} GB and its table need {needed / 1e9:g} GB of disk, and {free / 1e9:.1f} GB are free",
+            f"a file of {size / 1e9:g} GB and its table need {needed / 1e9:g} GB of disk, {free / 1e9:.1f} GB are free",
             hint="set TMPDIR to a larger disk, or ask for less with --gigabytes",
         )

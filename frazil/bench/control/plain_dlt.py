@@ -17,15 +17,15 @@ from typing import Any
 os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"
 os.environ["RUNTIME__LOG_LEVEL"] = "ERROR"
 
-import dlt  # noqa: E402 - it reads its environment when it is imported
-import pyarrow as pa  # noqa: E402
-from pyarrow import csv  # noqa: E402
+import dlt
+import pyarrow as pa
+from pyarrow import csv
 
 CHUNK_ROWS = 500_000
 
 
 def csv_by_pyarrow(order: dict[str, Any]) -> Any:
-    """A resource by hand: pyarrow reads and infers, dlt is given Arrow tables. Records of another width are left out."""
+    """A resource by hand: pyarrow reads and infers, dlt is given Arrow. Records of another width are left out."""
 
     def orders() -> Any:
         yield csv.read_csv(order["path"], parse_options=csv.ParseOptions(invalid_row_handler=lambda row: "skip"))
@@ -46,7 +46,7 @@ def postgres(order: dict[str, Any]) -> Any:
     from dlt.sources.sql_database import sql_table
 
     resource = sql_table(
-        credentials=os.environ["SOURCE_DSN"],
+        credentials=os.environ["SOURCE_DSN"].replace("postgresql://", "postgresql+psycopg2://", 1),
         table=order["table"],
         backend=order["backend"],
         chunk_size=CHUNK_ROWS,
