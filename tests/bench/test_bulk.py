@@ -46,6 +46,7 @@ def test_memory_of_a_load(tmp_path: Path) -> None:
     figure = report["figure"]
     assert figure["looks"] > 1 and sum(figure["parts"].values()) == figure["bytes"]
     assert {"pipeline", "pipeline (java)", "gateway"} <= set(figure["parts"])
+    assert report["reached"] is False, "so small a file says nothing about the goal"
 
 
 @pytest.mark.slow
