@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes both locks: every version with the hashes of its public files, and no address of any index.
+# Writes the locks: every version with the hashes of its public files, and no address of any index.
 # Extra arguments go to the resolver, for example `--upgrade` or `--upgrade-package starlette`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,3 +23,4 @@ compile() {
 
 compile requirements.txt pyproject.toml requirements.in "$@"
 compile requirements-dev.txt pyproject.toml requirements.in requirements-dev.in --constraint requirements.txt "$@"
+compile frazil/bench/control/requirements-dlt.txt frazil/bench/control/requirements-dlt.in "$@"

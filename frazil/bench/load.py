@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,15 @@ def bodies(run: str, events: int, *, per_body: int = EVENTS_PER_BODY) -> Iterato
 
 
 def write_bodies(path: Path, run: str, events: int) -> int:
-    """A file that both load generators read before they begin: each body after its length. Returns how many."""
+    """A file that both load generators read before they begin. Returns how many bodies it has."""
+    return pack_bodies(path, bodies(run, events))
+
+
+def pack_bodies(path: Path, made: Iterable[bytes]) -> int:
+    """Write each body after its length. Returns how many."""
     count = 0
     with path.open("wb") as file:
-        for body in bodies(run, events):
+        for body in made:
             file.write(_LENGTH.pack(len(body)))
             file.write(body)
             count += 1

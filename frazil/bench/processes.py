@@ -46,7 +46,13 @@ class Child:
     """A child process in a session of its own, ended with its block. What it starts is its own to end."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, *, environment: Mapping[str, str] | None = None, talks: bool = False
+        self,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        talks: bool = False,
+        user: str | None = None,
     ) -> None:
         self._name = Path(command[0]).name if command[0] != sys.executable else " ".join(command[1:4])
         self._log = (folder / f"child-{time.monotonic_ns()}.log").open("wb")
@@ -59,6 +65,7 @@ class Child:
             stdout=subprocess.PIPE if talks else self._log,
             stderr=self._log,
             start_new_session=True,
+            user=user,
         )
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,12 @@ app = typer.Typer(
 )
 
 Rounds = Annotated[int, typer.Option(min=1, help="How often ours and the control take turns; the medians count.")]
+
+WithDlt = Annotated[bool, typer.Option("--dlt/--no-dlt", help="Whether dlt takes its turn too.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Where the environment of dlt is made and kept; without it, it is gone after the run."),
+]
 
 
 @app.command()
@@ -107,6 +114,59 @@ def upkeep(
     from frazil.bench import upkeep as bench
 
     _print(lambda: bench.run(rows=rows, seconds=seconds, rounds=rounds))
+
+
+def csv(
+    rows: Annotated[int, typer.Option(min=1, help="Records of the file.")] = 2_000_000,
+    rounds: Rounds = 3,
+    dlt: WithDlt = True,
+    cache: Cache = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Instead: the most memory of `frazil up` while it loads a large file.")
+    ] = False,
+    gigabytes: Annotated[float, typer.Option(min=0.001, help="How large that file is.")] = 5.0,
+    as_json: AsJson = True,
+) -> None:
+    """Rows a second from a CSV file into Iceberg, against plain Spark and dlt on the same file."""
+    from frazil.bench import csv as bench
+    from frazil.bench import csv_memory
+
+    if memory:
+        _print(lambda: csv_memory.run(gigabytes=gigabytes))
+    else:
+        _print(lambda: bench.run(rows=rows, rounds=rounds, dlt=dlt, cache=cache))
+
+
+@app.command()
+def postgres(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 2_000_000,
+    rounds: Rounds = 3,
+    dlt: WithDlt = True,
+    cache: Cache = None,
+    dsn_env: Annotated[
+        str | None,
+        typer.Option(help="Variable with the DSN of a database to make the table in; without it a server is started."),
+    ] = None,
+    as_json: AsJson = True,
+) -> None:
+    """Rows a second from a Postgres table into its archive, against the raw COPY of it and dlt."""
+    from frazil.bench import postgres as bench
+
+    _print(lambda: bench.run(rows=rows, rounds=rounds, dlt=dlt, cache=cache, dsn_env=dsn_env))
+
+
+@app.command()
+def entity(
+    rows: Annotated[int, typer.Option(min=1_000, help="Records of the entity.")] = 1_000_000,
+    changes: Annotated[int, typer.Option(min=1_000, help="Changes that are folded at once.")] = 100_000,
+    batches: Annotated[int, typer.Option(min=1, help="Batches of 1,000 upserts that are read back.")] = 40,
+    rounds: Rounds = 3,
+    as_json: AsJson = True,
+) -> None:
+    """Upserts of an entity: seconds until they are read, against a log table; and the fold, against one Spark MERGE."""
+    from frazil.bench import entity as bench
+
+    _print(lambda: bench.run(rows=rows, changes=changes, batches=batches, rounds=rounds))
 
 
 @app.command()
