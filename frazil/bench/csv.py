@@ -21,12 +21,11 @@ from frazil.bench.csv_load import CsvMade
 from frazil.bench.dlt_control import DltControl, start_dlt
 from frazil.bench.processes import scratch_folder, settings_in
 from frazil.bench.report import Machine, Report, median, say
-from frazil.bench.workbench import Workbench, spark_workbench
+from frazil.bench.workbench import Workbench, bulk_tools, spark_workbench
 from frazil.errors import FrazilError
 from frazil.lake import Job
 from frazil.pipeline.csv.ask import CsvLoad
 from frazil.pipeline.csv.job import CsvLoads
-from frazil.pipeline.tasks import SparkTasks
 
 GOAL_OF_SPARK = 0.6
 GOAL_OF_DLT = 3.0
@@ -50,9 +49,8 @@ def _take_turns(
 ) -> dict[str, list[float]]:
     """The seconds of every turn by who took it; the warm-up is left out."""
     taken: dict[str, list[float]] = {}
-    loads = CsvLoads(
-        bench.lake, SparkTasks(bench.session), lambda spec: bench.lake.create(spec, stream="", identity="")
-    )
+    tools = bulk_tools(bench)
+    loads = CsvLoads(tools.lake, tools.tasks, tools.make_table, tools.sender)
     for number in range(rounds + 1):
         turn = {"ours": _load(bench, loads, made, f"ours_{number}"), "spark": _append(bench, made, f"spark_{number}")}
         for reader in DLT_READERS if control.child else ():

@@ -19,13 +19,12 @@ from frazil.bench.dlt_control import DltControl, start_dlt
 from frazil.bench.postgres_server import Database, database
 from frazil.bench.processes import scratch_folder, settings_in
 from frazil.bench.report import Machine, Report, median, say
-from frazil.bench.workbench import Workbench, spark_workbench
+from frazil.bench.workbench import Workbench, bulk_tools, spark_workbench
 from frazil.errors import FrazilError
 from frazil.lake import Job
 from frazil.pipeline.postgres.ask import PostgresAsk
 from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.settings import SourceSettings
-from frazil.pipeline.tasks import SparkTasks
 
 GOAL_OF_COPY = 0.6
 GOAL_OF_DLT = 3.0
@@ -77,7 +76,7 @@ def _take_turns(
     dsn_file.touch(mode=0o600)
     dsn_file.write_text(source.url)
     sources = {"bench": SourceSettings(dsn_file=dsn_file)}
-    loads = PostgresLoads(bench.lake, SparkTasks(bench.session), sources, reports=folder / "reports")
+    loads = PostgresLoads(bulk_tools(bench), sources, reports=folder / "reports")
     taken: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         turn = {"ours": _archive(bench, loads, rows), "copy": _copy(source)}

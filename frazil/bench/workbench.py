@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+
 from frazil.bench.report import say
 from frazil.bus import Delivery, Stream
-from frazil.lake import Lake
+from frazil.events import TableSpec, Token
+from frazil.lake import Lake, LakeTable
 from frazil.pipeline import committer, target
+from frazil.pipeline.postgres.refresh import Tools
 from frazil.pipeline.session import open_session
+from frazil.pipeline.tasks import SparkTasks
 from frazil.runtime import open_the_lake, open_warehouse
 from frazil.settings import Settings
 
@@ -23,6 +28,23 @@ class Workbench:
     lake: Lake
     session: Any
     """A SparkSession; benchmarks only pass it on, or write as a user of Spark would."""
+
+
+def bulk_tools(bench: Workbench) -> Tools:
+    """What a bulk job needs, without a bus: tables are made without a stream, and nothing is sent as events."""
+
+    def make(spec: TableSpec) -> LakeTable:
+        return bench.lake.create(spec, stream="", identity="")
+
+    return Tools(bench.lake, SparkTasks(bench.session), make, _NoBus(), lambda name: None)
+
+
+class _NoBus:
+    def send(self, table: LakeTable, rows: pa.Table) -> Token:
+        raise NotImplementedError("a benchmark of bulk loads has no bus")
+
+    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+        return table
 
 
 @contextmanager
