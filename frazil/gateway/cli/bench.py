@@ -116,6 +116,7 @@ def upkeep(
     _print(lambda: bench.run(rows=rows, seconds=seconds, rounds=rounds))
 
 
+@app.command()
 def csv(
     rows: Annotated[int, typer.Option(min=1, help="Records of the file.")] = 2_000_000,
     rounds: Rounds = 3,
