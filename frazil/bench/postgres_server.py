@@ -85,8 +85,8 @@ def database(dsn_env: str | None) -> Iterator[Database]:
 
 @contextmanager
 def _started() -> Iterator[Database]:
-    # Not in the folder of the benchmark: as root, Postgres runs as another user, who may not enter that.
-    folder = Path(tempfile.mkdtemp(prefix="frazil-bench-postgres-"))
+    # As root, Postgres runs as another user, who may not enter our folder for temporary files: then in that user's home.
+    folder = Path(tempfile.mkdtemp(prefix="frazil-bench-postgres-", dir=_home_of_owner()))
     folder.chmod(0o755)
     made = Database("127.0.0.1", free_port(), _USER, "postgres", secrets.token_hex(16))
     home, secret = folder / "home", folder / "password"
@@ -100,13 +100,10 @@ def _started() -> Iterator[Database]:
         for name, value in _SETTINGS.items():
             server += ["-c", f"{name}={value}"]
         initdb = [program("initdb"), "--pgdata", str(home / "data"), "--username", _USER, "--pwfile", str(secret)]
-        subprocess.run(
-            [*initdb, "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"],
-            check=True,
-            capture_output=True,
-            user=_owner(),
-            cwd=home,
-        )
+        initdb += ["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"]
+        done = subprocess.run(initdb, check=False, capture_output=True, text=True, user=_owner(), cwd=home)
+        if done.returncode:
+            raise Unavailable(f"initdb failed: {done.stderr.strip()[:500]}")
         with Child(server, folder, user=_owner()) as child:
             _wait_for(made, child)
             yield made
@@ -139,7 +136,12 @@ def _owner() -> str | None:
     return "postgres" if os.geteuid() == 0 else None
 
 
+def _home_of_owner() -> str | None:
+    owner = _owner()
+    return pwd.getpwnam(owner).pw_dir if owner else None
+
+
 def _hand_over(path: Path) -> None:
-    if os.geteuid() == 0:
-        entry = pwd.getpwnam("postgres")
-        os.chown(path, entry.pw_uid, entry.pw_gid)
+    owner = _owner()
+    if owner:
+        shutil.chown(path, owner, owner)
