@@ -85,7 +85,7 @@ def database(dsn_env: str | None) -> Iterator[Database]:
 
 @contextmanager
 def _started() -> Iterator[Database]:
-    # As root, Postgres runs as another user, who may not enter our folder for temporary files: then in that user's home.
+    # As root, Postgres runs as another user, who may not enter our folder for temporary files, but its own home.
     folder = Path(tempfile.mkdtemp(prefix="frazil-bench-postgres-", dir=_home_of_owner()))
     folder.chmod(0o755)
     made = Database("127.0.0.1", free_port(), _USER, "postgres", secrets.token_hex(16))

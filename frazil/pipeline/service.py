@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from frazil.bus import EventBus, StreamMissing
 from frazil.errors import BusReplaced, DataLoss, FrazilError, NotFound
@@ -22,52 +18,16 @@ from frazil.lake import Lake, paired
 from frazil.pipeline.committer import Committed, Committer, Limits
 from frazil.pipeline.folding import Folding, entities_of
 from frazil.pipeline.jobs import JobRunner
+from frazil.pipeline.report import REPORT_SECONDS, Report, TableReport
 from frazil.pipeline.target import Target
 from frazil.pipeline.upkeep import Upkeep
 from frazil.storage import Journal
 
 log = logging.getLogger(__name__)
 _DISCOVERY_SECONDS = 0.5
-_REPORT_SECONDS = 1.0
 _RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _TIDY_EVERY_COMMITS = 20
 _UNSTREAMED_SECONDS = 5.0
-
-
-@dataclass
-class TableReport:
-    """How one table fares. `failed_cycles` counts failures in a row and is zero again after a commit."""
-
-    failed_cycles: int = 0
-    last_error: dict[str, Any] | None = None
-    last_commit_at: str | None = None
-    commits: int = 0
-    rows: int = 0
-    duplicates: int = 0
-    commit_seconds: float = 0.0
-
-
-@dataclass
-class Report:
-    """What the pipeline says about itself, written to a file about every second."""
-
-    state: str = "starting"
-    reason: str | None = None
-    failed_cycles: int = 0
-    tables: dict[str, TableReport] = field(default_factory=dict)
-
-    def write(self, path: Path) -> None:
-        body = {
-            "state": self.state,
-            "reason": self.reason,
-            "failed_cycles": self.failed_cycles,
-            "at": datetime.now(UTC).isoformat(),
-            "pid": os.getpid(),
-            "tables": {name: vars(report) for name, report in self.tables.items()},
-        }
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(body))
-        temporary.replace(path)
 
 
 class Pipeline:
@@ -289,7 +249,7 @@ class Pipeline:
                 await asyncio.to_thread(self._report.write, self._report_path)
             except OSError as error:  # then silence tells that something is wrong, until there is room again
                 log.warning("cannot write the report: %s", error)
-            await asyncio.sleep(_REPORT_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS)
 
     def _judge_state(self) -> None:
         failing = {n: r for n, r in self._report.tables.items() if r.failed_cycles >= self._degraded_after}

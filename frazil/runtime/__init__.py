@@ -120,7 +120,8 @@ async def run_pipeline(settings: Settings) -> None:
     from frazil.pipeline.folding import Folding, FoldLimits
     from frazil.pipeline.jobs import JobRunner
     from frazil.pipeline.maintenance import Maintenance
-    from frazil.pipeline.service import Pipeline, Report
+    from frazil.pipeline.report import starting
+    from frazil.pipeline.service import Pipeline
     from frazil.pipeline.session import is_alive, open_session
     from frazil.pipeline.target import SparkTarget, warm_up
     from frazil.pipeline.upkeep import Upkeep
@@ -128,24 +129,24 @@ async def run_pipeline(settings: Settings) -> None:
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
-    Report(state="starting").write(data.pipeline_file)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    parts = await open_parts(settings)
-    session = await asyncio.to_thread(
-        open_session,
-        catalog_url=settings.catalog_url,
-        catalog_name=settings.catalog.name,
-        catalog_user=settings.catalog.user or "",
-        catalog_password=_catalog_password(settings),
-        warehouse=parts.lake.warehouse,
-        master=settings.pipeline.master,
-        driver_memory=settings.pipeline.driver_memory,
-        extra=settings.pipeline.spark_conf,
-    )
-    try:
+    async with starting(data.pipeline_file):
+        parts = await open_parts(settings)
+        session = await asyncio.to_thread(
+            open_session,
+            catalog_url=settings.catalog_url,
+            catalog_name=settings.catalog.name,
+            catalog_user=settings.catalog.user or "",
+            catalog_password=_catalog_password(settings),
+            warehouse=parts.lake.warehouse,
+            master=settings.pipeline.master,
+            driver_memory=settings.pipeline.driver_memory,
+            extra=settings.pipeline.spark_conf,
+        )
         await asyncio.to_thread(warm_up, session)
+    try:
         doers, timers = bulk_jobs(settings, data, parts, session)
         pipeline = Pipeline(
             lake=parts.lake,

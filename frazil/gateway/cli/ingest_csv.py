@@ -128,7 +128,7 @@ def print_report(done: dict[str, Any]) -> None:
         "quarantined": f"{done['quarantined']:,}",
         "already loaded": counted(known, "file") if known else "",
         "snapshot": done["snapshot_id"],
-        "speed": f"{done['mb_per_second']:g} MB/s",
+        "speed": f"{done['mb_per_second']:.3g} MB/s",
         "load": done["load"],
     }
     for name, value in words.items():

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, counted, print_json
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
@@ -106,7 +106,7 @@ def orphans(
     if dry_run and not as_json:
         for file in answer["files"]:
             print(f"  {file['path']}  {_size(file['bytes'])}  {file['modified_at'][:19]}")
-        print(f"{answer['orphans']:,} files, {_size(answer['bytes'])}")
+        print(f"{counted(answer['orphans'], 'file')}, {_size(answer['bytes'])}")
 
 
 def retention(
@@ -135,11 +135,11 @@ def retention(
         return
     plan = answer["retention"]
     for part in plan["partitions"]:
-        size = f"{part['rows']:,} rows  {part['files']:,} files  {_size(part['bytes'])}"
+        size = f"{counted(part['rows'], 'row')}  {counted(part['files'], 'file')}  {_size(part['bytes'])}"
         print(f"  {part['begins'][:10]} to {part['ends'][:10]}  {size}")
-    size = f"{plan['rows']:,} rows in {plan['files']:,} files ({_size(plan['bytes'])})"
+    size = f"{counted(plan['rows'], 'row')} in {counted(plan['files'], 'file')} ({_size(plan['bytes'])})"
     print(f"{size} are from before {plan['cut'][:10]}; by {plan['column']}, kept {plan['retention_years']:g} years")
-    print(f"{len(plan['expiring_snapshots']):,} snapshots that hold such rows go with them")
+    print(f"{counted(len(plan['expiring_snapshots']), 'snapshot')} with such rows will go too")
     if plan["holding_snapshots"]:
         tags = f", the tags {', '.join(plan['holding_tags'])} among them" if plan["holding_tags"] else ""
         print(f"{len(plan['holding_snapshots']):,} younger ones hold such rows and stay{tags}: see --all-snapshots")
@@ -162,7 +162,7 @@ def purge(
         print_json(answer)
         return
     for one in answer["tables"]:
-        print(f"  {one['hidden']}  {one['files']:,} files  {_size(one['bytes'])}  {one['location']}")
+        print(f"  {one['hidden']}  {counted(one['files'], 'file')}  {_size(one['bytes'])}  {one['location']}")
     print("purged" if answer["purged"] else f"to delete this for good: frazil purge {table} --yes")
 
 

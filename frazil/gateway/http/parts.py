@@ -109,11 +109,11 @@ class Parts:
         return told
 
     def pipeline_must_be_there(self, *, hint: str = "`frazil status` tells more") -> None:
-        """Raise where nobody would do what is about to be asked for."""
+        """Raise where nobody would do what is about to be asked for. One that is starting will."""
         if self._gateway.pipeline_file is None:
             return
         part = self.pipeline()
-        if part["status"] in ("down", "starting"):
+        if part["status"] == "down":
             raise Unavailable(
                 f"the pipeline does this, and it is not there: {part.get('reason', part['status'])}",
                 code="pipeline_unavailable",

@@ -52,6 +52,13 @@ async def test_without_a_pipeline_nothing_can_be_done(gateway: Running, lake: La
     assert open_jobs(lake.registry) == []
 
 
+async def test_a_pipeline_that_is_starting_can_be_asked(gateway: Running, lake: Lake, tmp_path: Path) -> None:
+    pipeline_says(tmp_path, "starting")
+    asked = await gateway.http.post("/v1/tables/orders/maintenance", json={"what": "compact"})
+    assert asked.status_code == 202
+    assert [job.id for job in open_jobs(lake.registry)] == [asked.json()["id"]]
+
+
 async def test_the_pipeline_is_asked_and_its_answer_is_told(gateway: Running, lake: Lake, tmp_path: Path) -> None:
     pipeline_says(tmp_path, "ok")
     asked = await gateway.http.post("/v1/tables/orders/maintenance", json={"what": "compact", "sort": ["amount"]})

@@ -1,0 +1,69 @@
+"""What the pipeline says about itself, in a file that is never older than a second or two while it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+REPORT_SECONDS = 1.0
+_LONGEST_START_SECONDS = 600.0
+
+
+@dataclass
+class TableReport:
+    """How one table fares. `failed_cycles` counts failures in a row and is zero again after a commit."""
+
+    failed_cycles: int = 0
+    last_error: dict[str, Any] | None = None
+    last_commit_at: str | None = None
+    commits: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    commit_seconds: float = 0.0
+
+
+@dataclass
+class Report:
+    """What the pipeline says about itself, written to a file about every second."""
+
+    state: str = "starting"
+    reason: str | None = None
+    failed_cycles: int = 0
+    tables: dict[str, TableReport] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        body = {
+            "state": self.state,
+            "reason": self.reason,
+            "failed_cycles": self.failed_cycles,
+            "at": datetime.now(UTC).isoformat(),
+            "pid": os.getpid(),
+            "tables": {name: vars(report) for name, report in self.tables.items()},
+        }
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(body))
+        temporary.replace(path)
+
+
+@asynccontextmanager
+async def starting(path: Path) -> AsyncIterator[None]:
+    """Say so while Spark starts, which takes over a minute on busy cores; a start that hangs falls silent at last."""
+
+    async def tell() -> None:
+        for _ in range(int(_LONGEST_START_SECONDS / REPORT_SECONDS)):
+            Report(state="starting").write(path)
+            await asyncio.sleep(REPORT_SECONDS)
+
+    telling = asyncio.create_task(tell(), name="say that the pipeline starts")
+    try:
+        yield
+    finally:
+        telling.cancel()
