@@ -19,8 +19,8 @@ setup-dev: ## the same, and what the tests need
 demo: setup ## start frazil, publish a sample stream, read it back; stays up until Ctrl-C (ONCE=1: ends by itself)
 	@exec $(BIN)/frazil demo $(if $(filter-out 0,$(ONCE)),--once)
 
-test: static ## every check and every test, as CI runs them (ARGS="-k name" goes to pytest)
-	$(BIN)/pytest $(ARGS)
+test: static ## every check and every test, as CI runs them (ARGS="-k name" goes to pytest; -n 0 for one process)
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 check: static ## the quick half: the static checks and the tests that take seconds
 	$(BIN)/pytest -m "not slow" $(ARGS)

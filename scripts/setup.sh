@@ -159,7 +159,8 @@ need_postgres() {
 # ---- the stamp ---------------------------------------------------------------------------------------------------
 
 fingerprint() { # fingerprint PROFILE LOCK
-    "$venv/bin/python" - "$1" "$2" pyproject.toml scripts/setup.sh scripts/fetch_jars.py frazil/pipeline/session.py <<'PY'
+    "$venv/bin/python" - "$1" "$2" pyproject.toml scripts/setup.sh scripts/fetch_jars.py frazil/pipeline/session.py \
+        frazil/pipeline/classes.py <<'PY'
 import hashlib, pathlib, sys
 digest = hashlib.sha256(f"{sys.argv[1]} {sys.version}".encode())
 for path in map(pathlib.Path, sys.argv[2:]):
@@ -204,4 +205,6 @@ if [[ $profile == dev ]]; then
 fi
 step "Spark jars" "check the network, then run this again" \
     "$venv/bin/python" scripts/fetch_jars.py ${jar_sets[@]+"${jar_sets[@]}"} --list "$venv/setup.$profile.jars"
+# Only a quicker start: where it cannot be made, frazil runs without.
+step "Spark class archive" "" bash -c "$venv/bin/python -m frazil.pipeline.classes || true"
 fingerprint "$profile" "$lock" >"$venv/setup.$profile.stamp"

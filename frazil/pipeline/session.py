@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from frazil.errors import Misconfigured
+from frazil.pipeline.classes import java_options
 from frazil.storage import Warehouse
 
 CATALOG = "frazil"
@@ -49,6 +50,7 @@ def open_session(
         "spark.app.name": "frazil",
         "spark.master": master,
         "spark.driver.memory": driver_memory,
+        "spark.driver.defaultJavaOptions": java_options(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
