@@ -75,6 +75,8 @@ _RULES: dict[str, tuple[tuple[str, ...], str]] = {
     "timestamptz": ((), "timestamp"),
     "json": ((), "json"),
     "jsonb": ((), "json"),
+    # Sent as bytes and printed here.
+    "uuid": ((), "string"),
     # The driver reads an oid as a signed number of 32 bits and a money as its cents.
     "oid": (("int8",), "long"),
     "money": (("numeric", "text"), "string"),
