@@ -87,7 +87,9 @@ class SourceSettings(BaseModel):
         description="Schema of the database that the tables are in.",
     )
     range_bytes: ByteSize = Field(
-        default=ByteSize(64 << 20), ge=1 << 20, description="A table is read in parallel ranges of about this size."
+        default=ByteSize(256 << 20),
+        ge=1 << 20,
+        description="A table is read in parallel ranges of about this size, or of less so that every core has one.",
     )
     batch_bytes: ByteSize = Field(
         default=ByteSize(8 << 20), ge=64 << 10, description="About how many bytes of rows a reader holds at once."

@@ -12,7 +12,8 @@ import pyspark.daemon
 
 import frazil.lake.data_files
 import frazil.pipeline.csv.infer
-import frazil.pipeline.csv.piece  # noqa: F401
+import frazil.pipeline.csv.piece
+import frazil.pipeline.postgres.piece  # noqa: F401
 
 if __name__ == "__main__":
     # A load takes what is left: receipts and commits do not wait for it.

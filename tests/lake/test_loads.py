@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from frazil.errors import Conflict
@@ -173,6 +174,33 @@ def test_files_are_closed_when_they_are_large_and_when_many_are_open(
     assert len(files) > 4
     publish_load(lake, NIGHTS.name, Load("a", 1200), files)
     assert len(numbers(lake)) == 1200
+
+
+def test_a_column_has_a_dictionary_if_its_values_repeat(lake: Lake, nights: LakeTable) -> None:
+    many = rows(1, range(1000))
+    few = pa.array([f"name {n % 50}" for n in range(1000)])
+    tags = pa.array([["a", f"b{n % 3}"] for n in range(1000)])
+    [file] = written(lake, nights, many.append_column("name", few).append_column("tags", tags))
+    found = pq.ParquetFile(local_path(file.path)).metadata.row_group(0)
+    columns = [found.column(at) for at in range(found.num_columns)]
+    assert {column.path_in_schema: "RLE_DICTIONARY" in column.encodings for column in columns} == {
+        "dt": True,
+        "n": False,
+        "name": True,
+        "tags.list.element": True,
+    }
+    publish_load(lake, NIGHTS.name, Load("a", 1000), [file])
+    read = lake.table(NIGHTS.name).iceberg.scan().to_arrow()
+    assert read.select(["n", "name", "tags"]).sort_by("n")["name"].to_pylist() == few.to_pylist()
+    assert read.sort_by("n")["tags"].to_pylist() == tags.to_pylist()
+
+
+def test_pieces_of_several_partitions_are_told_apart(lake: Lake, nights: LakeTable) -> None:
+    mixed = pa.concat_tables([rows(1, range(3)), rows(2, range(3, 5)), rows(1, range(5, 6))])
+    files = written(lake, nights, mixed, rows(2, range(6, 7)))
+    assert sorted(file.rows for file in files) == [3, 4]
+    publish_load(lake, NIGHTS.name, Load("a", 7), files)
+    assert numbers(lake, 1) == [0, 1, 2, 5] and numbers(lake, 2) == [3, 4, 6]
 
 
 def test_a_plan_does_not_show_the_keys_of_the_store(lake: Lake, nights: LakeTable, tmp_path: Path) -> None:

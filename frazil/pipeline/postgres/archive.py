@@ -77,7 +77,7 @@ def archive(
     with exported(dsn, selection, patience=patience_of(settings)) as snapshot:
         crash_point("after_postgres_snapshot")
         found = [_Archived(refused.name, error=refused.error) for refused in snapshot.refused]
-        found += [_planned(lake, table, snapshot, settings, dsn, asked, night) for table in snapshot.tables]
+        found += [_planned(lake, tasks, table, snapshot, settings, dsn, asked, night) for table in snapshot.tables]
         crash_point("after_postgres_declare")
         pieces = [piece for table in found for piece in table.pieces]
         done = tasks.run(
@@ -97,6 +97,7 @@ def archive(
 
 def _planned(
     lake: Lake,
+    tasks: Tasks,
     table: SourceTable,
     snapshot: Exported,
     settings: SourceSettings,
@@ -132,7 +133,7 @@ def _planned(
                 constants={DATE_COLUMN: pa.scalar(night, pa.date32())},
                 files=files,
             )
-            for within in ranges_of(table, int(settings.range_bytes))
+            for within in ranges_of(table, int(settings.range_bytes), side_by_side=tasks.cores)
         ]
     except FrazilError as error:
         archived.error = error

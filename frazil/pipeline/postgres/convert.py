@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from frazil.events.types import TIMESTAMP, ColumnType
 from frazil.pipeline.postgres.types import Leniency
+from frazil.pipeline.postgres.uuids import printed
 
 # Postgres counts from 2000 and keeps its infinities at the ends of the number. The driver adds the thirty years without
 # looking, so that they come out just above the least number, where no date of Postgres (4713 BC and later) can be.
@@ -43,6 +44,8 @@ def converted(column: pa.Array, to: ColumnType, leniency: Leniency) -> pa.Array:
         return pa.Array.from_buffers(
             to.arrow, len(column), column.buffers()[:2], column.null_count, column.offset, [elements]
         )
+    if pa.types.is_fixed_size_binary(column.type):
+        return printed(column)
     return column if column.type == to.arrow else column.cast(to.arrow)
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from frazil.pipeline.postgres.catalog import Part, Relation, SourceTable
 
-TARGET_BYTES = 64 << 20
+TARGET_BYTES = 256 << 20
+LEAST_BYTES = 16 << 20
+"""Below this the connection of a range takes as long as its rows."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,19 @@ class Range:
         return f"{self.relation} pages {self.first_block or 0}–{'' if self.end_block is None else self.end_block}"
 
 
-def ranges_of(table: SourceTable, target_bytes: int = TARGET_BYTES) -> tuple[Range, ...]:
-    """The ranges of a table, of about `target_bytes` each, what is stored beside the pages (TOAST) included."""
-    return tuple(found for part in table.parts for found in _ranges_of(part, target_bytes))
+def ranges_of(table: SourceTable, target_bytes: int = TARGET_BYTES, *, side_by_side: int = 1) -> tuple[Range, ...]:
+    """The ranges of a table, of about `target_bytes` each, what is stored beside the pages (TOAST) included.
+
+    So many more that each of the readers has one, and no reader is left without one at the end.
+    """
+    return tuple(found for part in table.parts for found in _ranges_of(part, target_bytes, side_by_side))
 
 
-def _ranges_of(part: Part, target_bytes: int) -> list[Range]:
+def _ranges_of(part: Part, target_bytes: int, side_by_side: int) -> list[Range]:
     if not part.blocks:
         return [Range(part.relation)]
-    count = min(part.blocks, max(1, round(part.bytes / target_bytes)))
+    wanted = max(1, round(part.bytes / target_bytes))
+    even = -(-wanted // side_by_side) * side_by_side
+    count = min(part.blocks, max(wanted, min(even, part.bytes // LEAST_BYTES)))
     borders = [part.blocks * index // count for index in range(count)]
     return [Range(part.relation, first, end) for first, end in zip(borders, [*borders[1:], None], strict=True)]

@@ -130,7 +130,8 @@ class _Refresh:
         target = self._grown(target, fit)
         # With a condition one range, which an index of the cursor can serve; without, many side by side.
         goes_on = read is not None and self._last(target) is not None
-        everything = ranges_of(self._table, int(self._settings.range_bytes))
+        cores = self._tools.tasks.cores
+        everything = ranges_of(self._table, int(self._settings.range_bytes), side_by_side=cores)
         ranges = (Range(self._table.relation),) if goes_on else everything
         stamp = RowStamp(
             source=self._source,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,14 +29,32 @@ from frazil.pipeline.postgres import (
 from tests.pipeline.postgres.conftest import Source
 
 
-@given(blocks=st.integers(0, 5000), size=st.integers(0, 1 << 30), target=st.integers(1 << 12, 1 << 28))
-def test_ranges_follow_each_other_from_the_first_page_to_beyond_the_last(blocks: int, size: int, target: int) -> None:
+@given(
+    blocks=st.integers(0, 5000),
+    size=st.integers(0, 1 << 30),
+    target=st.integers(1 << 12, 1 << 28),
+    readers=st.integers(1, 20),
+)
+def test_ranges_follow_each_other_from_the_first_page_to_beyond_the_last(
+    blocks: int, size: int, target: int, readers: int
+) -> None:
     relation = Relation("s", "t", "r")
-    found = ranges_of(SourceTable(relation, (), (), (Part(relation, blocks, size),), None), target)
+    table = SourceTable(relation, (), (), (Part(relation, blocks, size),), None)
+    found = ranges_of(table, target, side_by_side=readers)
     assert (found[0].first_block or 0) == 0 and found[-1].end_block is None
     for one, following in itertools.pairwise(found):
         assert one.end_block == following.first_block and (one.first_block or 0) < (one.end_block or 0)
-    assert len(found) <= max(1, round(size / target))
+    assert len(found) < max(1, round(size / target)) + readers
+    assert len(ranges_of(table, target)) <= max(1, round(size / target))
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "readers", "ranges"), [(10, 8, 1), (100, 4, 4), (100, 16, 6), (400, 2, 2), (700, 2, 4), (1100, 4, 4)]
+)
+def test_every_reader_has_a_range_that_is_worth_its_connection(megabytes: int, readers: int, ranges: int) -> None:
+    relation = Relation("s", "t", "r")
+    part = Part(relation, megabytes << 7, megabytes << 20)
+    assert len(ranges_of(SourceTable(relation, (), (), (part,), None), 256 << 20, side_by_side=readers)) == ranges
 
 
 def test_a_range_says_its_pages() -> None:
