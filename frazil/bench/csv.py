@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def _take_turns(
     """The seconds of every turn by who took it; the warm-up is left out."""
     taken: dict[str, list[float]] = {}
     tools = bulk_tools(bench)
-    loads = CsvLoads(tools.lake, tools.tasks, tools.make_table, tools.sender)
+    loads = CsvLoads(tools.lake, tools.tasks, partial(bench.lake.create, stream="", identity=""), tools.sender)
     for number in range(rounds + 1):
         turn = {"ours": _load(bench, loads, made, f"ours_{number}"), "spark": _append(bench, made, f"spark_{number}")}
         for reader in DLT_READERS if control.child else ():

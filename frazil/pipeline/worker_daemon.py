@@ -11,7 +11,6 @@ import os
 import pyspark.daemon
 
 import frazil.lake.data_files
-import frazil.pipeline.csv.infer
 import frazil.pipeline.csv.piece  # noqa: F401
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Fields that are null or empty fit every type. One value that fits nothing else m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 
@@ -27,9 +26,7 @@ import pyarrow.compute as pc
 from frazil.events.types import ColumnType
 from frazil.pipeline.csv.borders import Ints
 from frazil.pipeline.csv.convert import Unfit, cast_exactly
-from frazil.pipeline.csv.dialect import Dialect
-from frazil.pipeline.csv.ranges import CsvRange
-from frazil.pipeline.csv.text import flat, read_columns
+from frazil.pipeline.csv.text import flat
 
 MAX_PRECISION = 38
 _COMMON_PRECISION = 18
@@ -87,11 +84,6 @@ class ColumnFacts:
             max(self.whole, other.whole),
             max(self.scale, other.scale),
         )
-
-
-def infer(csv_range: CsvRange, dialect: Dialect, width: int, null_words: Sequence[str] = ()) -> tuple[ColumnFacts, ...]:
-    """The facts of each column of a range. Records of another width say nothing."""
-    return tuple(facts_of(column) for column in read_columns(csv_range, dialect, width, null_words))
 
 
 def decide(facts: ColumnFacts) -> ColumnType:

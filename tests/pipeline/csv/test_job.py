@@ -47,8 +47,8 @@ class Place:
 
     @property
     def loads(self) -> CsvLoads:
-        def make(spec: TableSpec) -> LakeTable:
-            return self.lake.create(spec, stream="s", identity="i")
+        def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
+            return self.lake.create(spec, stream="s", identity="i", location=location)
 
         return CsvLoads(self.lake, InProcessTasks(), make, self.sender)
 
