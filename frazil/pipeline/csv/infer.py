@@ -33,6 +33,7 @@ _COMMON_PRECISION = 18
 _LONG_DIGITS = 18
 _DOUBLE_DIGITS = 308
 _SAMPLE_BYTES = 4096
+_DAY_LETTERS = 10
 # Signs by what can be written with them.
 _DIGIT, _MINUS, _DOT, _EXPONENT, _PLUS, _CLOCK, _OTHER = 1, 2, 4, 8, 16, 32, 64
 _SIGNS: npt.NDArray[np.uint8] = np.full(256, _OTHER, dtype=np.uint8)
@@ -128,6 +129,8 @@ def _fits(texts: pa.StringArray, ends: Ints, lengths: Ints, letters: npt.NDArray
     if texts[0].as_py().lower() in ("true", "false"):
         words = pc.is_in(pc.ascii_lower(texts), pa.array(["true", "false"]))
         return (Fits.BOOL if pc.all(words).as_py() else _NOTHING), 0, 0
+    if lengths[0] >= _DAY_LETTERS and letters[4] == ord("-") and (_SIGNS[letters[:4]] == _DIGIT).all():
+        return _moment(texts, lengths), 0, 0
     # Most columns of words are told by their first bytes.
     signs = _SIGNS[letters[:_SAMPLE_BYTES]]
     seen = int(np.bitwise_or.reduce(signs))
@@ -141,9 +144,15 @@ def _fits(texts: pa.StringArray, ends: Ints, lengths: Ints, letters: npt.NDArray
             return fixed
     elif not seen & ~_FLOATING:
         return (Fits.DOUBLE if _floating_point(texts, ends, lengths, letters) else _NOTHING), 0, 0
-    if lengths.min() == lengths.max() == 10 and _fits_type(texts, "date"):
-        return Fits.DATE | Fits.TIMESTAMP, 0, 0
-    return (Fits.TIMESTAMP if lengths.min() >= 10 and _fits_type(texts, "timestamp") else _NOTHING), 0, 0
+    return _NOTHING, 0, 0
+
+
+def _moment(texts: pa.StringArray, lengths: Ints) -> Fits:
+    """What texts fit of which the first begins like a date, and so is nothing else."""
+    shortest = lengths.min()
+    if shortest == lengths.max() == _DAY_LETTERS and _fits_type(texts, "date"):
+        return Fits.DATE | Fits.TIMESTAMP
+    return Fits.TIMESTAMP if shortest >= _DAY_LETTERS and _fits_type(texts, "timestamp") else _NOTHING
 
 
 def _fixed_point(
