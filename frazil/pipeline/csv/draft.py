@@ -122,12 +122,12 @@ def _quarantine(lake: Lake, spec: TableSpec, mark: str) -> tuple[FilePlan, str |
 
 
 def _grouped(ranges: Sequence[CsvRange], size: int) -> list[tuple[CsvRange, ...]]:
-    groups: list[list[CsvRange]] = []
-    held = size
+    """Groups of about this size, all of about the same: the last one shall not be waited for."""
+    total = sum(csv_range.length for csv_range in ranges)
+    groups: dict[int, list[CsvRange]] = {}
+    before = 0
     for csv_range in ranges:
-        if held + csv_range.length > size:
-            groups.append([])
-            held = 0
-        groups[-1].append(csv_range)
-        held += csv_range.length
-    return [tuple(group) for group in groups]
+        middle = before + csv_range.length / 2
+        groups.setdefault(int(middle * round(total / size or 1) / total), []).append(csv_range)
+        before += csv_range.length
+    return [tuple(group) for group in groups.values()]

@@ -10,7 +10,6 @@ import hashlib
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from frazil.lake import (
     Lake,
     LakeTable,
     Load,
-    LoadedFile,
     LoadRecord,
     Replaces,
     alter_entity,
@@ -47,6 +45,7 @@ from frazil.lake import (
 from frazil.pipeline.csv.ask import CsvLoad, parse_load
 from frazil.pipeline.csv.draft import Draft, draft_as_made, draft_of
 from frazil.pipeline.csv.piece import ROW_ID, PieceDone, Stamp, load_piece, spool_piece
+from frazil.pipeline.csv.report import judge, record_of, report_of
 from frazil.pipeline.csv.scan import CsvFile, scan
 from frazil.pipeline.csv.shape import FileShape, grown, merged, new_spec, quarantine_of, shape_of
 from frazil.pipeline.sending import Sender, as_events
@@ -54,7 +53,6 @@ from frazil.pipeline.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-JOB = "ingest csv"
 _SENT_ROWS = 50_000
 
 Tell = Callable[[dict[str, Any]], None]
@@ -115,7 +113,7 @@ class _Run:
         crash_point("after_csv_scan")
         fresh, known = self._fresh(table, scanned)
         if not fresh:
-            return self._report(table, None, known, [])
+            return self._report(table, None, known)
         load_id = _load_id(self._job, fresh)
         if table is not None and load_id in table.loads:
             return self._completed(table, load_id, known)
@@ -130,7 +128,7 @@ class _Run:
             draft.discard(done)
             crash_point("before_csv_redo")
             done = self._worked(draft_as_made(self._lake, table, quarantine), table, shapes, load_id, tell)
-        self._judge(done)
+        judge(done, self._asked.tolerance)
         return self._published(table, quarantine, load_id, fresh, known, done)
 
     @property
@@ -216,24 +214,6 @@ class _Run:
             return alter_entity(self._lake, table.name, lambda spec: spec.with_columns(added)).base
         return self._lake.alter(table.name, lambda spec: spec.with_columns(added))
 
-    def _judge(self, done: Sequence[PieceDone]) -> None:
-        """Refuse the whole load if too much of it is bad. What its tasks wrote is left to the search for orphans."""
-        rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
-        if self._asked.tolerance.allows(bad, rows + bad):
-            return
-        reasons = sum((piece.reasons for piece in done), Counter[str]())
-        raise InvalidInput(
-            f"{bad:,} of {rows + bad:,} records are bad, and {self._asked.tolerance} may be: nothing was loaded",
-            code="too_many_bad_rows",
-            hint="look at the examples; declare the column's type, mend the file, or allow more with --max-bad",
-            details={
-                "rows_in": rows + bad,
-                "bad": bad,
-                "by_column": dict(reasons.most_common(20)),
-                "examples": [example for piece in done for example in piece.examples][:10],
-            },
-        )
-
     def _published(
         self,
         table: LakeTable,
@@ -244,26 +224,7 @@ class _Run:
         done: Sequence[PieceDone],
     ) -> dict[str, Any]:
         rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
-        by_file = [sum(piece.rows for piece in done if piece.number == number) for number in range(len(fresh))]
-        record = LoadRecord(
-            id=load_id,
-            source=self._asked.source or _source(fresh),
-            job=JOB,
-            began_at=self._job.asked_at,
-            rows=rows,
-            files=tuple(
-                LoadedFile(file.path, file.sha256, file.mark.size, of_file)
-                for file, of_file in zip(fresh, by_file, strict=True)
-            ),
-            report={
-                "rows_in": rows + bad,
-                "rows_out": rows,
-                "quarantined": bad,
-                "bytes_in": sum(file.mark.size for file in fresh),
-                "bytes_out": sum(file.size for piece in done for file in piece.files),
-                "by_column": dict(sum((piece.reasons for piece in done), Counter[str]()).most_common(20)),
-            },
-        )
+        record = record_of(self._job, load_id, self._asked.source, fresh, done)
         begin_load(self._lake.registry, table.uuid, record)
         # First what is not good: rows that are seen without their quarantine would look like a load without a flaw.
         if bad:
@@ -305,26 +266,10 @@ class _Run:
         made = loaded_snapshot(table, load_id)
         record = complete_load(registry, table.uuid, record, snapshot_id=made.snapshot_id if made else None)
         crash_point("after_load_complete")
-        return self._report(table, record, known, record.files)
+        return self._report(table, record, known)
 
-    def _report(
-        self, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile], loaded: Sequence[LoadedFile]
-    ) -> dict[str, Any]:
-        seconds = time.monotonic() - self._began
-        told = dict(record.report) if record else {"rows_in": 0, "rows_out": 0, "quarantined": 0, "bytes_in": 0}
-        return {
-            "table": self._asked.table.removeprefix("main."),
-            "load": record.id if record else None,
-            "mode": self._asked.mode,
-            "files": [
-                *({"name": file.name, "rows": file.rows, "bytes": file.size, "state": "loaded"} for file in loaded),
-                *({"name": file.path, "bytes": file.mark.size, "state": "already loaded"} for file in known),
-            ],
-            **told,
-            "snapshot_id": record.snapshot_id if record else (table.snapshot_id if table else None),
-            "seconds": round(seconds, 3),
-            "mb_per_second": round(told["bytes_in"] / 1e6 / seconds, 1) if seconds else None,
-        }
+    def _report(self, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile]) -> dict[str, Any]:
+        return report_of(self._asked, table, record, known, time.monotonic() - self._began)
 
 
 def _load_id(job: Job, files: Sequence[CsvFile]) -> str:
@@ -340,11 +285,6 @@ def draft_mark(job: Job) -> str:
 
 def _prefix(job: Job) -> str:
     return job.id.partition("-")[2]
-
-
-def _source(files: Sequence[CsvFile]) -> str:
-    names = [Path(file.path).name for file in files]
-    return f"csv:{names[0]}" if len(names) == 1 else f"csv:{Path(files[0].path).parent.name}/ ({len(names)} files)"
 
 
 def _forget_uploads(asked: CsvLoad) -> None:

@@ -23,6 +23,7 @@ from frazil.pipeline.csv.ranges import CsvRange
 from frazil.pipeline.csv.text import Text, read_text
 
 LINE = "_line"
+_FEW = 100
 BAD_SCHEMA = pa.schema(
     [
         pa.field("line", pa.int64(), nullable=False),
@@ -90,7 +91,16 @@ def parse_text(text: Text, columns: Sequence[TargetColumn], *, refused: Mapping[
     values = [_judge(column, text, judged) for column in columns]
     names = [column.name for column in columns]
     rows = pa.table([*values, pa.array(text.lines())], names=[*names, LINE])
-    return Parsed(rows.filter(pa.array(~judged.bad)) if judged.bad.any() else rows, judged.table())
+    return Parsed(_without(rows, judged.bad), judged.table())
+
+
+def _without(rows: pa.Table, bad: Mask) -> pa.Table:
+    """The rows that are not bad. Around a few of them the rest is not copied."""
+    gaps = np.flatnonzero(bad).tolist()
+    if len(gaps) > _FEW:
+        return rows.filter(pa.array(~bad))
+    runs = zip([0, *(gap + 1 for gap in gaps)], [*gaps, len(bad)], strict=True)
+    return pa.concat_tables([rows.slice(start, end - start) for start, end in runs])
 
 
 def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:

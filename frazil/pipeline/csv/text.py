@@ -87,8 +87,8 @@ def read_text(
 
 
 def _tried(read: Callable[[bytes, int], pa.Table], data: bytes) -> pa.Table | None:
-    """What is read without knowing how long the longest record is; None where one is longer than a block, or where there
-    is none."""
+    """What is read without knowing how long the longest record is; None where one is longer than a block, or where
+    there is none."""
     try:
         return read(data, 0)
     except pa.ArrowInvalid:

@@ -323,6 +323,19 @@ def test_a_load_that_is_killed_is_finished_by_the_next_process(place: Place, poi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("point", ["after_csv_tasks", "after_csv_declare", "before_csv_redo", "before_load_publish"])
+def test_a_load_whose_guess_was_wrong_is_finished_after_a_kill(place: Place, point: str) -> None:
+    lines = "".join(f"{n},{n}\n" for n in range(100_000))
+    job = place.ask(place.file("b.csv", "n,s\n" + lines + "N/A,7\nragged\n"))
+    kill_then_finish(place, point)
+    told = job_status(place.lake.registry, job.id)
+    assert (told["state"], told["rows_out"], told["quarantined"]) == ("done", 100_001, 1)
+    assert place.types() == {"n": "string", "s": "long"}
+    assert sorted(row["s"] for row in place.rows("s")) == sorted([*range(100_000), 7])
+    assert len(place.rows(name="main.orders__quarantine")) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["after_csv_tasks", "amid_csv_send", "after_load_complete"])
 def test_a_load_into_an_entity_that_is_killed_sends_each_row_once(place: Place, point: str) -> None:
     spec = parse_table({"name": "orders", "kind": "entity", "key": ["n"], "columns": {"n": "long", "s": "string"}})
