@@ -32,6 +32,8 @@ class DltControl:
     child: Child | None
     reason: str = ""
     version: str = ""
+    pandas: bool = False
+    """Whether its environment has pandas, which one of its readers needs."""
 
     def load(self, folder: Path, **order: str) -> dict[str, Any]:
         """One load into a table of its own below `folder`: its seconds, and the rows of the table."""
@@ -56,7 +58,8 @@ def start_dlt(
     command = [str(python), str(_HERE / "plain_dlt.py")]
     child = running.enter_context(Child(command, folder, environment=environment, talks=True))
     try:
-        return DltControl(child, version=str(child.tell()["dlt"]))
+        told = child.tell()
+        return DltControl(child, version=str(told["dlt"]), pandas=bool(told["pandas"]))
     except Unavailable as error:
         say(f"dlt does not start: {error.details}")
         return DltControl(None, "dlt does not start")

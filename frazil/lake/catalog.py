@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from frazil.crash import crash_point
 from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable
 from frazil.events.position import start_of
 from frazil.events.table import DROPPED_NAMESPACE, TableSpec, parse_columns
-from frazil.lake.schema import BASE_PROPERTIES, TABLE_PROPERTIES, iceberg_schema, iceberg_type, partition_spec
+from frazil.lake.schema import BASE_PROPERTIES, TABLE_PROPERTIES, evolve, iceberg_schema, partition_spec
 from frazil.lake.table import DECLARATION, DROPPED_AT, HISTORY, IDENTITY, STREAM, WATERMARK, LakeTable
 from frazil.storage import Warehouse
 
@@ -95,16 +94,19 @@ class Lake:
         self._loaded[name] = loaded
         return loaded
 
-    def create(self, spec: TableSpec, *, stream: str, identity: str, first_sequence: int = 1) -> LakeTable:
-        """Make the table, fed from this stream. A name that is taken is a `Conflict`."""
+    def create(
+        self, spec: TableSpec, *, stream: str, identity: str, first_sequence: int = 1, location: str | None = None
+    ) -> LakeTable:
+        """Make the table, fed from this stream, in a new folder or in one that files were drafted in. A name that is
+        taken is a `Conflict`."""
         fed = {STREAM: stream, IDENTITY: identity, WATERMARK: str(start_of(first_sequence))}
-        return self._create(spec, fed)
+        return self._create(spec, fed, location)
 
     def create_base(self, spec: TableSpec, history: LakeTable) -> LakeTable:
         """Make the table that holds the state of an entity: empty, and nothing of its history folded yet."""
         return self._create(spec, BASE_PROPERTIES | {HISTORY: history.uuid, WATERMARK: str(start_of(1))})
 
-    def _create(self, spec: TableSpec, more: Mapping[str, str]) -> LakeTable:
+    def _create(self, spec: TableSpec, more: Mapping[str, str], location: str | None = None) -> LakeTable:
         schema = iceberg_schema(spec)
         properties = {**TABLE_PROPERTIES, DECLARATION: _declaration(spec), **more}
         with translated(f"create {spec.name}"):
@@ -113,7 +115,7 @@ class Lake:
                 created = self.catalog.create_table(
                     spec.name,
                     schema,
-                    location=self._new_location(spec),
+                    location=location or self.new_location(spec.name),
                     partition_spec=partition_spec(spec, schema),
                     properties=properties,
                 )
@@ -121,18 +123,18 @@ class Lake:
                 raise Conflict(f"table {spec.short_name!r} exists already", code="table_exists") from error
         return LakeTable(spec.name, created)
 
-    def create_bulk(self, spec: TableSpec) -> LakeTable:
+    def create_bulk(self, spec: TableSpec, *, location: str | None = None) -> LakeTable:
         """Make a table that no stream feeds, or find it; columns that it lacks are added."""
         assert not spec.is_streamed
         try:
-            return self.create(spec, stream="", identity=f"loads-{uuid.uuid4().hex}")
+            return self.create(spec, stream="", identity=f"loads-{uuid.uuid4().hex}", location=location)
         except Conflict:
             return self.alter(spec.name, lambda existing: existing.with_columns(spec.columns))
 
-    def _new_location(self, spec: TableSpec) -> str:
+    def new_location(self, name: str, mark: str | None = None) -> str:
         """A folder of the table's own: one that was dropped under the same name keeps its files apart."""
-        folder = spec.name.replace(".", "/")
-        return f"{self.warehouse.url.rstrip('/')}/{folder}-{uuid.uuid4().hex[:8]}"
+        folder = name.replace(".", "/")
+        return f"{self.warehouse.url.rstrip('/')}/{folder}-{mark or uuid.uuid4().hex[:8]}"
 
     def alter(self, name: str, change: Callable[[TableSpec], TableSpec]) -> LakeTable:
         """Change a declaration: columns added or widened, words changed. Everything in one commit, or nothing.
@@ -145,14 +147,7 @@ class Lake:
             if new == old:
                 return False
             with current.iceberg.transaction() as transaction:
-                if new.columns != old.columns:
-                    with transaction.update_schema() as update:
-                        for column, declared in new.columns.items():
-                            wanted = iceberg_type(declared.type, count(1))
-                            if column not in old.columns:
-                                update.add_column(column, wanted, doc=declared.description or None)
-                            elif declared.type != old.columns[column].type:
-                                update.update_column(column, field_type=wanted)
+                evolve(transaction, old, new)
                 transaction.set_properties({DECLARATION: _declaration(new)})
             return True
 

@@ -70,7 +70,10 @@ class WrittenFile:
 
 def plan_files(lake: Lake, table: LakeTable) -> FilePlan:
     """What the tasks of a bulk job get. The table's history is left out of it: tasks only need its shape."""
-    metadata = table.iceberg.metadata
+    return bare_plan(lake, table.name, table.iceberg.metadata, table.iceberg.io.properties)
+
+
+def bare_plan(lake: Lake, name: str, metadata: TableMetadata, io: Mapping[str, str]) -> FilePlan:
     shape: dict[str, Any] = {
         "snapshots": [],
         "snapshot_log": [],
@@ -79,9 +82,7 @@ def plan_files(lake: Lake, table: LakeTable) -> FilePlan:
         "current_snapshot_id": None,
     }
     bare = metadata.model_copy(update=shape)
-    return FilePlan(
-        table.name, bare.model_dump_json(), dict(lake.catalog.properties) | dict(table.iceberg.io.properties)
-    )
+    return FilePlan(name, bare.model_dump_json(), dict(lake.catalog.properties) | dict(io))
 
 
 class FileWriter:
@@ -105,7 +106,11 @@ class FileWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
-            return
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Take away what was written and begun."""
         paths = [file.path for file in self._open.values()] + [file.path for file in self.written]
         for opened in self._open.values():
             with contextlib.suppress(Exception):
@@ -113,6 +118,8 @@ class FileWriter:
         for path in paths:
             with contextlib.suppress(OSError):
                 self._io.delete(path)
+        self._waiting, self._waiting_bytes = [], 0
+        self._open, self.written = {}, []
 
     def write(self, rows: pa.Table) -> None:
         """Add rows; columns that the table has and they have not are null."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -106,6 +107,19 @@ def iceberg_schema(spec: TableSpec) -> Schema:
         names = ListType(next(ids), StringType(), element_required=False)
         fields.append(NestedField(next(ids), PATCH, names, doc="the fields that a patch gave"))
     return Schema(*fields)
+
+
+def evolve(transaction: Transaction, old: TableSpec, new: TableSpec) -> None:
+    """Add the columns that are new, widen those whose type is."""
+    if new.columns == old.columns:
+        return
+    with transaction.update_schema() as update:
+        for column, declared in new.columns.items():
+            wanted = iceberg_type(declared.type, count(1))
+            if column not in old.columns:
+                update.add_column(column, wanted, doc=declared.description or None)
+            elif declared.type != old.columns[column].type:
+                update.update_column(column, field_type=wanted)
 
 
 def _system_fields(ids: count[int], spec: TableSpec) -> list[NestedField]:

@@ -29,8 +29,9 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
     only passed on."""
     loop = asyncio.get_running_loop()
 
-    def make(spec: TableSpec) -> LakeTable:
-        return asyncio.run_coroutine_threadsafe(make_table(parts.bus, parts.lake, spec), loop).result()
+    def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
+        making = make_table(parts.bus, parts.lake, spec, location=location)
+        return asyncio.run_coroutine_threadsafe(making, loop).result()
 
     def fold(name: str) -> None:
         while Folder(parts.lake, name, session).fold() is not None:

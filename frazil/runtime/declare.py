@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from frazil.lake import Lake, LakeTable
 
 
-async def make_table(bus: EventBus, lake: Lake, spec: TableSpec) -> LakeTable:
+async def make_table(bus: EventBus, lake: Lake, spec: TableSpec, *, location: str | None = None) -> LakeTable:
     """The new table, fed from a new stream where it takes events; of an entity its base. A name that is taken is a
-    `Conflict`; a declaration of the same that broke off is finished.
+    `Conflict`; a declaration of the same that broke off is finished. `location` is for a log table: the folder that its
+    files were drafted in.
 
     The stream comes first: a table without a stream could lose events, a stream without a table is only empty.
     """
@@ -30,15 +31,15 @@ async def make_table(bus: EventBus, lake: Lake, spec: TableSpec) -> LakeTable:
     stream = await bus.create(f"{spec.name}.{uuid.uuid4().hex}")
     crash_point("after_stream_create_before_table_create")
     try:
-        return await asyncio.to_thread(_created, lake, spec, stream.name, stream.identity)
+        return await asyncio.to_thread(_created, lake, spec, stream.name, stream.identity, location)
     except Conflict:
         await bus.delete(stream.name)
         raise
 
 
-def _created(lake: Lake, spec: TableSpec, stream: str, identity: str) -> LakeTable:
+def _created(lake: Lake, spec: TableSpec, stream: str, identity: str, location: str | None) -> LakeTable:
     from frazil.lake import create_entity
 
     if spec.kind == "entity":
         return create_entity(lake, spec, stream=stream, identity=identity).base
-    return lake.create(spec, stream=stream, identity=identity)
+    return lake.create(spec, stream=stream, identity=identity, location=location)

@@ -106,6 +106,9 @@ def test_the_faster_way_of_dlt_counts() -> None:
     assert report.figure["ratios"] == {"spark": 1.5, "dlt": 2.5}
     assert report.figure["goals"] == {"spark": True, "dlt": False} and not report.reached
     assert csv_bench.report(1_000, {**taken, "ours": [1.0]}, WITH, MACHINE).reached
+    assert report.control["dlt"]["not_measured"] == {"csv by pandas": "the environment of dlt has no pandas"}
+    slow = csv_bench.report(1_000, {**taken, "csv by pandas": [90.0]}, WITH, MACHINE)
+    assert slow.figure["ratios"]["dlt"] == 2.5 and slow.control["dlt"]["seconds"]["csv by pandas"] == 90.0
 
 
 def test_the_archive_is_judged_by_both_controls() -> None:

@@ -37,8 +37,8 @@ class Loading:
         self.name = f"loaded{next(_numbers)}"
         self.loads = CsvLoads(spark_lake.lake, SparkTasks(spark_lake.session), self._make, KeptSender())
 
-    def _make(self, spec: TableSpec) -> LakeTable:
-        return self.spark_lake.lake.create(spec, stream="s", identity="i")
+    def _make(self, spec: TableSpec, *, location: str | None = None) -> LakeTable:
+        return self.spark_lake.lake.create(spec, stream="s", identity="i", location=location)
 
     def load(self, text: str, **options: Any) -> dict[str, Any]:
         path = self.folder / f"{next(_numbers)}.csv"

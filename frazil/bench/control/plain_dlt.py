@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,15 @@ def csv_by_duckdb(order: dict[str, Any]) -> Any:
     return (files | read_csv_duckdb(use_pyarrow=True, chunk_size=CHUNK_ROWS, ignore_errors=True)).with_name("loaded")
 
 
+def csv_by_pandas(order: dict[str, Any]) -> Any:
+    """The reader that its documentation begins with: pandas reads chunks, dlt is given a dictionary a record."""
+    from dlt.sources.filesystem import filesystem, read_csv
+
+    path = Path(order["path"])
+    files = filesystem(bucket_url=path.parent.as_uri(), file_glob=path.name)
+    return (files | read_csv()).with_name("loaded")
+
+
 def postgres(order: dict[str, Any]) -> Any:
     from dlt.sources.sql_database import sql_table
 
@@ -56,7 +66,12 @@ def postgres(order: dict[str, Any]) -> Any:
     return resource.with_name("loaded")
 
 
-SOURCES = {"csv by pyarrow": csv_by_pyarrow, "csv by duckdb": csv_by_duckdb, "postgres": postgres}
+SOURCES = {
+    "csv by pyarrow": csv_by_pyarrow,
+    "csv by duckdb": csv_by_duckdb,
+    "csv by pandas": csv_by_pandas,
+    "postgres": postgres,
+}
 
 
 def load(order: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +95,8 @@ def main() -> None:
     # Standard output is for the answers alone.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print(json.dumps({"dlt": dlt.__version__, "pyarrow": pa.__version__}), file=answers, flush=True)
+    pandas = find_spec("pandas") is not None
+    print(json.dumps({"dlt": dlt.__version__, "pyarrow": pa.__version__, "pandas": pandas}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(load(json.loads(line))), file=answers, flush=True)
 

@@ -1,10 +1,11 @@
-"""CSV files: scan each into ranges, infer types from all of them, parse every range into rows and bad rows.
+"""CSV files: scan each into ranges, guess types from a sample, parse every range into rows and bad rows, and learn on
+the way whether all of them bear the guess out.
 
-Nothing here knows Spark; a task calls `infer` or `parse` for one range, and all that travels can be pickled.
+Nothing of this knows Spark; all that travels to a task can be pickled.
 """
 
 from frazil.pipeline.csv.dialect import CsvOptions, Dialect
-from frazil.pipeline.csv.infer import ColumnFacts, decide, infer
+from frazil.pipeline.csv.infer import ColumnFacts, decide, facts_of
 from frazil.pipeline.csv.names import clean_names, numbered
 from frazil.pipeline.csv.parse import BAD_SCHEMA, LINE, Parsed, Refusal, TargetColumn, parse, unique_values
 from frazil.pipeline.csv.ranges import CsvRange, FileMark
@@ -24,7 +25,7 @@ __all__ = [
     "TargetColumn",
     "clean_names",
     "decide",
-    "infer",
+    "facts_of",
     "numbered",
     "parse",
     "scan",

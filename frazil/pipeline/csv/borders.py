@@ -65,6 +65,25 @@ class _Quoted:
         return outside
 
 
+def line_records(data: bytes, count: int, first_line: int = 1) -> Records | None:
+    """The records of a piece that has so many of them, if each is a line of its own, in a third of the time.
+
+    A record ends at a line end or at the end of the piece, and the piece does not end inside of quotes: there are only
+    as many of both if no line is blank and no line end stands inside of a record.
+    """
+    view = np.frombuffer(data, dtype=np.uint8)
+    parts = [np.flatnonzero(view[at : at + _PART_BYTES] == _LF) + at for at in range(0, len(view), _PART_BYTES)]
+    ends = np.concatenate(parts if data.endswith(b"\n") else [*parts, [len(data)]])
+    if len(ends) != count:
+        return None
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if b"\r" in data:
+        if data.count(b"\r") != data.count(b"\r\n"):
+            return None
+        ends -= (view[ends - 1] == _CR) & (ends < len(data))
+    return Records(starts, ends, np.arange(first_line, first_line + count, dtype=np.int64), False)
+
+
 def records(data: bytes, dialect: Dialect, first_line: int = 1) -> Records:
     """All records of a piece, whose first byte is on `first_line`.
 

@@ -15,7 +15,6 @@ Fields that are null or empty fit every type. One value that fits nothing else m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 
@@ -27,15 +26,14 @@ import pyarrow.compute as pc
 from frazil.events.types import ColumnType
 from frazil.pipeline.csv.borders import Ints
 from frazil.pipeline.csv.convert import Unfit, cast_exactly
-from frazil.pipeline.csv.dialect import Dialect
-from frazil.pipeline.csv.ranges import CsvRange
-from frazil.pipeline.csv.text import flat, read_columns
+from frazil.pipeline.csv.text import flat
 
 MAX_PRECISION = 38
 _COMMON_PRECISION = 18
 _LONG_DIGITS = 18
 _DOUBLE_DIGITS = 308
 _SAMPLE_BYTES = 4096
+_DAY_LETTERS = 10
 # Signs by what can be written with them.
 _DIGIT, _MINUS, _DOT, _EXPONENT, _PLUS, _CLOCK, _OTHER = 1, 2, 4, 8, 16, 32, 64
 _SIGNS: npt.NDArray[np.uint8] = np.full(256, _OTHER, dtype=np.uint8)
@@ -89,11 +87,6 @@ class ColumnFacts:
         )
 
 
-def infer(csv_range: CsvRange, dialect: Dialect, width: int, null_words: Sequence[str] = ()) -> tuple[ColumnFacts, ...]:
-    """The facts of each column of a range. Records of another width say nothing."""
-    return tuple(facts_of(column) for column in read_columns(csv_range, dialect, width, null_words))
-
-
 def decide(facts: ColumnFacts) -> ColumnType:
     """The narrowest type that holds every value exactly.
 
@@ -136,6 +129,8 @@ def _fits(texts: pa.StringArray, ends: Ints, lengths: Ints, letters: npt.NDArray
     if texts[0].as_py().lower() in ("true", "false"):
         words = pc.is_in(pc.ascii_lower(texts), pa.array(["true", "false"]))
         return (Fits.BOOL if pc.all(words).as_py() else _NOTHING), 0, 0
+    if lengths[0] >= _DAY_LETTERS and letters[4] == ord("-") and (_SIGNS[letters[:4]] == _DIGIT).all():
+        return _moment(texts, lengths), 0, 0
     # Most columns of words are told by their first bytes.
     signs = _SIGNS[letters[:_SAMPLE_BYTES]]
     seen = int(np.bitwise_or.reduce(signs))
@@ -149,9 +144,15 @@ def _fits(texts: pa.StringArray, ends: Ints, lengths: Ints, letters: npt.NDArray
             return fixed
     elif not seen & ~_FLOATING:
         return (Fits.DOUBLE if _floating_point(texts, ends, lengths, letters) else _NOTHING), 0, 0
-    if lengths.min() == lengths.max() == 10 and _fits_type(texts, "date"):
-        return Fits.DATE | Fits.TIMESTAMP, 0, 0
-    return (Fits.TIMESTAMP if lengths.min() >= 10 and _fits_type(texts, "timestamp") else _NOTHING), 0, 0
+    return _NOTHING, 0, 0
+
+
+def _moment(texts: pa.StringArray, lengths: Ints) -> Fits:
+    """What texts fit of which the first begins like a date, and so is nothing else."""
+    shortest = lengths.min()
+    if shortest == lengths.max() == _DAY_LETTERS and _fits_type(texts, "date"):
+        return Fits.DATE | Fits.TIMESTAMP
+    return Fits.TIMESTAMP if shortest >= _DAY_LETTERS and _fits_type(texts, "timestamp") else _NOTHING
 
 
 def _fixed_point(

@@ -1,4 +1,4 @@
-"""The last pass over a range: its records as rows of the table, and those that cannot be, each with the reason.
+"""A range as rows of the table, and the records that cannot be rows, each with the reason.
 
 Every record comes out once, as a row or as a bad row. The text of a record is looked up for bad ones only.
 """
@@ -23,6 +23,7 @@ from frazil.pipeline.csv.ranges import CsvRange
 from frazil.pipeline.csv.text import Text, read_text
 
 LINE = "_line"
+_FEW = 100
 BAD_SCHEMA = pa.schema(
     [
         pa.field("line", pa.int64(), nullable=False),
@@ -69,27 +70,46 @@ def parse(
     null_words: Sequence[str] = (),
     refused: Mapping[int, Refusal] | None = None,
 ) -> Parsed:
-    """All records of a range. `refused` are lines whose records are bad for a reason that the caller knows, such as a
-    value that must be unique and is in another range too."""
+    """All records of a range: `parse_text` of its fields."""
+    return parse_text(read_fields(csv_range, dialect, width, columns, null_words), columns, refused=refused)
+
+
+def read_fields(
+    csv_range: CsvRange, dialect: Dialect, width: int, columns: Sequence[TargetColumn], null_words: Sequence[str] = ()
+) -> Text:
+    """The fields that these columns are made of."""
     positions = sorted({column.position for column in columns if column.position is not None})
-    text = read_text(csv_range, dialect, width, positions, null_words)
-    texts = dict(zip(positions, text.columns, strict=True))
+    return read_text(csv_range, dialect, width, positions, null_words)
+
+
+def parse_text(text: Text, columns: Sequence[TargetColumn], *, refused: Mapping[int, Refusal] | None = None) -> Parsed:
+    """All records of a text. `refused` are lines whose records are bad for a reason that the caller knows, such as a
+    value that must be unique and is in another range too."""
     judged = _Judged(text)
     if refused:
         judged.refuse_lines(refused)
-    values = [_judge(column, texts, judged) for column in columns]
+    values = [_judge(column, text, judged) for column in columns]
     names = [column.name for column in columns]
     rows = pa.table([*values, pa.array(text.lines())], names=[*names, LINE])
-    return Parsed(rows.filter(pa.array(~judged.bad)) if judged.bad.any() else rows, judged.table())
+    return Parsed(_without(rows, judged.bad), judged.table())
 
 
-def _judge(column: TargetColumn, texts: Mapping[int, pa.StringArray], judged: _Judged) -> pa.Array:
+def _without(rows: pa.Table, bad: Mask) -> pa.Table:
+    """The rows that are not bad. Around a few of them the rest is not copied."""
+    gaps = np.flatnonzero(bad).tolist()
+    if len(gaps) > _FEW:
+        return rows.filter(pa.array(~bad))
+    runs = zip([0, *(gap + 1 for gap in gaps)], [*gaps, len(bad)], strict=True)
+    return pa.concat_tables([rows.slice(start, end - start) for start, end in runs])
+
+
+def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:
     """The values of a column; what does not fit it is refused."""
     if column.position is None:
         given = pa.nulls(len(judged.bad), pa.string())
         values = pa.nulls(len(judged.bad), column.type.arrow)
     else:
-        given = texts[column.position]
+        given = text.field(column.position)
         converted = convert(given, column.type)
         values = converted.values
         if converted.unfit is not None:

@@ -1,4 +1,8 @@
-"""One task of a CSV load: some ranges of a file become data files of the table, their bad records of its quarantine."""
+"""One task of a CSV load: some ranges of a file become data files of the table, their bad records of its quarantine.
+
+Where the types are a guess, the task tells the facts of its data. Once those contradict the guess it writes no more,
+and only goes on to tell facts: all of them are needed to decide better.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,11 @@ from frazil.events.table import EXTRA
 from frazil.events.types import TIMESTAMP
 from frazil.lake import FilePlan, FileWriter, WrittenFile
 from frazil.pipeline.csv.dialect import Dialect
-from frazil.pipeline.csv.parse import LINE, Parsed, Refusal, TargetColumn, parse
+from frazil.pipeline.csv.guess import Supposed
+from frazil.pipeline.csv.infer import ColumnFacts, facts_of
+from frazil.pipeline.csv.parse import LINE, Parsed, Refusal, TargetColumn, parse_text, read_fields
 from frazil.pipeline.csv.ranges import CsvRange
+from frazil.pipeline.csv.text import Text
 
 _EXAMPLES = 5
 ROW_ID = "_row_id"
@@ -51,6 +58,7 @@ class Piece:
     stamp: Stamp
     rows_plan: FilePlan
     bad_plan: FilePlan
+    supposed: tuple[Supposed, ...] = ()
     refused: Mapping[int, Refusal] = field(default_factory=dict)
 
 
@@ -66,45 +74,73 @@ class PieceDone:
     file: str
     spooled: tuple[str, ...]
     """Files of rows that wait to be sent as events."""
+    facts: Mapping[str, ColumnFacts]
+    """What the data says of the columns whose type is a guess."""
+    contradicted: bool
+    """It says that a guess is wrong: nothing was written."""
 
 
 def load_piece(piece: Piece) -> PieceDone:
     """Parse the ranges and write what they hold."""
-    tally = _Tally()
+    tally = _Tally(piece)
     with FileWriter(piece.rows_plan) as good, FileWriter(piece.bad_plan) as quarantine:
         for csv_range in piece.ranges:
-            parsed = tally.counted(parsed_range(piece, csv_range))
+            parsed = tally.parsed(csv_range)
+            if parsed is None:
+                good.abandon()
+                quarantine.abandon()
+                continue
             good.write(finished(piece, parsed.rows))
             quarantine.write(quarantined(piece, parsed.bad))
-    return tally.done(piece, files=tuple(good.written), bad_files=tuple(quarantine.written))
+    return tally.done(files=tuple(good.written), bad_files=tuple(quarantine.written))
 
 
 def spool_piece(piece: Piece, *, folder: str) -> PieceDone:
     """The same for an entity: its rows are written where the driver reads them. Done again, it writes the same."""
     path = f"{folder}/rows-{piece.number}-{piece.ranges[0].offset}.parquet"
-    tally = _Tally()
+    tally = _Tally(piece)
     with FileWriter(piece.bad_plan) as quarantine, ExitStack() as open_files:
         writer: pq.ParquetWriter | None = None
         for csv_range in piece.ranges:
-            parsed = tally.counted(parsed_range(piece, csv_range))
+            parsed = tally.parsed(csv_range)
+            if parsed is None:
+                quarantine.abandon()
+                continue
             ids = row_ids(piece, parsed.rows[LINE])
             named = pa.table({**_columns(piece, parsed.rows), ROW_ID: ids})
             if writer is None:
                 writer = open_files.enter_context(pq.ParquetWriter(path, named.schema, compression="zstd"))
             writer.write_table(named)
             quarantine.write(quarantined(piece, parsed.bad))
-    return tally.done(piece, bad_files=tuple(quarantine.written), spooled=(path,))
+    return tally.done(bad_files=tuple(quarantine.written), spooled=(path,))
 
 
 class _Tally:
-    """Counts what the ranges of a piece hold."""
+    """Parses the ranges of a piece, and counts what they hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, piece: Piece) -> None:
+        self._piece = piece
         self._rows = self._bad = 0
         self._reasons: Counter[str] = Counter()
         self._examples: list[dict[str, object]] = []
+        self._facts = {column.name: ColumnFacts() for column in piece.supposed}
+        self._contradicted = False
 
-    def counted(self, parsed: Parsed) -> Parsed:
+    def parsed(self, csv_range: CsvRange) -> Parsed | None:
+        """Rows and bad records of the next range, or nothing once a guess is known to be wrong."""
+        text = _fields(self._piece, csv_range)
+        self._contradicted |= not self._bears_out(text)
+        return None if self._contradicted else self._counted(_parsed(self._piece, text))
+
+    def _bears_out(self, text: Text) -> bool:
+        stands = True
+        for column in self._piece.supposed:
+            told = facts_of(text.field(column.position))
+            self._facts[column.name] += told
+            stands &= column.stands(told)
+        return stands
+
+    def _counted(self, parsed: Parsed) -> Parsed:
         self._rows += parsed.rows.num_rows
         self._bad += parsed.bad.num_rows
         self._reasons.update(column or "the record" for column in parsed.bad["column"].to_pylist())
@@ -113,30 +149,36 @@ class _Tally:
 
     def done(
         self,
-        piece: Piece,
         *,
         files: tuple[WrittenFile, ...] = (),
         bad_files: tuple[WrittenFile, ...] = (),
         spooled: tuple[str, ...] = (),
     ) -> PieceDone:
         return PieceDone(
-            piece.number,
+            self._piece.number,
             self._rows,
             self._bad,
             files,
             bad_files,
             self._reasons,
             tuple(self._examples),
-            piece.file,
+            self._piece.file,
             spooled,
+            self._facts,
+            self._contradicted,
         )
 
 
 def parsed_range(piece: Piece, csv_range: CsvRange) -> Parsed:
-    columns = (*piece.columns, *piece.extra)
-    return parse(
-        csv_range, piece.dialect, piece.width, columns, null_words=piece.null_words, refused=piece.refused or None
-    )
+    return _parsed(piece, _fields(piece, csv_range))
+
+
+def _fields(piece: Piece, csv_range: CsvRange) -> Text:
+    return read_fields(csv_range, piece.dialect, piece.width, (*piece.columns, *piece.extra), piece.null_words)
+
+
+def _parsed(piece: Piece, text: Text) -> Parsed:
+    return parse_text(text, (*piece.columns, *piece.extra), refused=piece.refused or None)
 
 
 def finished(piece: Piece, rows: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +76,10 @@ def scan(path: Path, spool: Path, options: CsvOptions | None = None, *, chunk_by
 
 def _scan(path: Path, spool: Path, options: CsvOptions, encoding: str | None, chunk_bytes: int) -> CsvFile:
     name = str(path)
-    with _opened(path) as file:
+    with _opened(path) as file, ThreadPoolExecutor(1, thread_name_prefix="sha256") as hasher:
         mark = FileMark.of(os.fstat(file.fileno()))
         compression = compression_of(os.pread(file.fileno(), 8, 0))
-        hashed = HashedFile(file)
+        hashed = HashedFile(file, hasher)
         head, chunks = peek(unpacked(hashed, compression, chunk_bytes, name), HEAD_BYTES)
         encoding = encoding or encoding_of(head)
         if encoding == UTF8:

@@ -109,13 +109,12 @@ def grown(spec: TableSpec, declared: Mapping[str, Any], types: Mapping[str, Colu
             added.setdefault(name, Column(found))
             continue
         column = spec.columns[name]
-        wider = _wider(column.type, found)
-        if wider != column.type:
-            added[name] = replace(column, type=wider)
+        if (grown_type := wider(column.type, found)) != column.type:
+            added[name] = replace(column, type=grown_type)
     return added
 
 
-def _wider(have: ColumnType, found: ColumnType) -> ColumnType:
+def wider(have: ColumnType, found: ColumnType) -> ColumnType:
     """The type that holds both, if `have` can become it; else `have`, and what does not fit is quarantined."""
     if have.kind == "int" and found.kind == "long":
         return found

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from frazil.errors import FrazilError
-from frazil.pipeline.csv.borders import Ints, Mask, Records, records
+from frazil.pipeline.csv.borders import Ints, Mask, Records, line_records, records
 from frazil.pipeline.csv.dialect import Dialect
 from frazil.pipeline.csv.ranges import CsvRange
 
@@ -23,14 +23,18 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Text:
-    """The records of a range. `columns` are the fields of those that have the right width, which are the records of the
-    numbers `kept`; `misfits` tells of each other one what is wrong with it."""
+    """The records of a range. `columns` are the fields, at `positions`, of those that have the right width, which are
+    the records of the numbers `kept`; `misfits` tells of each other one what is wrong with it."""
 
     data: bytes
     records: Records
+    positions: tuple[int, ...]
     columns: tuple[pa.StringArray, ...]
     kept: Ints
     misfits: Mapping[int, str]
+
+    def field(self, position: int) -> pa.StringArray:
+        return self.columns[self.positions.index(position)]
 
     def lines(self) -> Ints:
         """The physical line of each row of the columns."""
@@ -46,25 +50,30 @@ def read_text(
 ) -> Text:
     """The fields at these positions of all records. Unquoted, the empty field and the null words are null."""
     data = csv_range.read()
-    found = records(data, dialect, csv_range.line)
     misfits: dict[int, str] = {}
-    readable = data
-    if found.open:
-        misfits[len(found) - 1] = "the last quote of the file is never closed"
-        readable = data[: int(found.starts[-1])]
 
     def note(row: pa.csv.InvalidRow) -> str:
         misfits[row.number - 1] = f"{row.actual_columns:,} field{'s' * (row.actual_columns != 1)} instead of {width:,}"
         return "skip"
 
-    if len(found) == int(found.open):
-        columns = tuple(pa.array([], pa.string()) for _ in positions)
-        rows = 0
-    else:
+    def read(readable: bytes, longest: int) -> pa.Table:
         # One column is read even where none is asked for: it tells how many rows there are.
-        table = _read(readable, found.longest(), dialect, width, positions or [0], null_words, note)
-        columns = tuple(_one(column) for column in table.columns[: len(positions)])
-        rows = table.num_rows
+        return _read(readable, longest, dialect, width, positions or [0], null_words, note)
+
+    table = _tried(read, data) if not csv_range.unclosed else None
+    found = line_records(data, table.num_rows + len(misfits), csv_range.line) if table is not None else None
+    if found is None:
+        found = records(data, dialect, csv_range.line)
+    if table is None:
+        misfits.clear()
+        readable = data[: int(found.starts[-1])] if found.open else data
+        table = read(readable, found.longest()) if len(found) > found.open else None
+    if found.open:
+        misfits[len(found) - 1] = "the last quote of the file is never closed"
+    if table is None:
+        rows, columns = 0, tuple(pa.array([], pa.string()) for _ in positions)
+    else:
+        rows, columns = table.num_rows, tuple(_one(column) for column in table.columns[: len(positions)])
     if rows + len(misfits) != len(found):
         raise FrazilError(
             f"{csv_range.source}: {len(found):,} records were found from line {csv_range.line:,} on, "
@@ -74,29 +83,16 @@ def read_text(
         )
     kept: Mask = np.ones(len(found), dtype=np.bool_)
     kept[list(misfits)] = False
-    return Text(data, found, columns, np.flatnonzero(kept), misfits)
+    return Text(data, found, tuple(positions), columns, np.flatnonzero(kept), misfits)
 
 
-def read_columns(
-    csv_range: CsvRange, dialect: Dialect, width: int, null_words: Sequence[str] = ()
-) -> tuple[pa.StringArray, ...]:
-    """All fields of the records that have the right width, in half the time: without a look at where each begins."""
-    positions = range(width)
-    if csv_range.unclosed:
-        return read_text(csv_range, dialect, width, positions, null_words).columns
-    data = csv_range.read()
-    if not data.strip(b"\r\n"):
-        return tuple(pa.array([], pa.string()) for _ in positions)
+def _tried(read: Callable[[bytes, int], pa.Table], data: bytes) -> pa.Table | None:
+    """What is read without knowing how long the longest record is; None where one is longer than a block, or where
+    there is none."""
     try:
-        table = _read(data, 0, dialect, width, positions, null_words, _skip)
+        return read(data, 0)
     except pa.ArrowInvalid:
-        # A record is longer than a block.
-        table = _read(data, len(data), dialect, width, positions, null_words, _skip)
-    return tuple(_one(column) for column in table.columns)
-
-
-def _skip(row: pa.csv.InvalidRow) -> str:
-    return "skip"
+        return None
 
 
 def _read(

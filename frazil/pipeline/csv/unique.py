@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.errors import InvalidInput
+from frazil.lake import LakeTable
 from frazil.pipeline.csv.parse import Refusal, TargetColumn, unique_values
 from frazil.pipeline.csv.piece import Piece, parsed_range
 from frazil.pipeline.tasks import Tasks
@@ -29,9 +30,10 @@ class _Listing:
     folder: str
 
 
-def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: str | None) -> list[Piece]:
+def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: LakeTable | None) -> list[Piece]:
     """The pieces, each with the lines that repeat a value: the first one in the load's order stays, if the table has
     none."""
+    full = table if table is not None and table.snapshot_id is not None else None
     columns = {column.name: column for piece in pieces for column in piece.columns if column.checks.unique}
     folder = spool / "unique"
     for name in columns:
@@ -41,7 +43,7 @@ def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: str |
     refused: defaultdict[int, dict[int, Refusal]] = defaultdict(dict)
     for column in columns.values():
         values = tasks.session.read.parquet(str(folder / column.name))
-        present = tasks.session.table(table).select(F.col(column.name).alias("value")) if table else None
+        present = _present(tasks, full, column.name) if full and column.name in full.spec.columns else None
         for row in _repeats(values, present).limit(MAX_REPEATED + 1).toLocalIterator():
             refused[row["piece"]].setdefault(row["line"], Refusal(column.name, "the value is there already"))
         if sum(map(len, refused.values())) > MAX_REPEATED:
@@ -51,6 +53,10 @@ def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: str |
                 hint="is it the right column to be unique? was the file loaded before in another form?",
             )
     return [replace(piece, refused=refused.get(number, {})) for number, piece in enumerate(pieces)]
+
+
+def _present(tasks: Tasks, table: LakeTable, column: str) -> DataFrame:
+    return tasks.session.table(f"{table.iceberg.catalog.name}.{table.name}").select(F.col(column).alias("value"))
 
 
 def _repeats(values: DataFrame, present: DataFrame | None) -> DataFrame:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from frazil.lake import finish_job, open_jobs, open_lake
+from frazil.events.table import TableSpec
+from frazil.lake import LakeTable, finish_job, open_jobs, open_lake
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.storage import Warehouse
 from tests.pipeline.in_process import FolderSender, InProcessTasks
@@ -14,9 +15,11 @@ from tests.pipeline.in_process import FolderSender, InProcessTasks
 def main() -> None:
     catalog_url, url, sent = sys.argv[1:]
     lake = open_lake(catalog_url, Warehouse(url))
-    loads = CsvLoads(
-        lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"), FolderSender(Path(sent))
-    )
+
+    def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
+        return lake.create(spec, stream="s", identity="i", location=location)
+
+    loads = CsvLoads(lake, InProcessTasks(), make, FolderSender(Path(sent)))
     for job in open_jobs(lake.registry, ["csv"]):
         finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from frazil.pipeline.csv import CsvRange, Dialect, FileMark, borders
 from frazil.pipeline.csv.borders import count_lines, last_end, records
 from frazil.pipeline.csv.lexer import read_records
-from frazil.pipeline.csv.text import read_columns, read_text
+from frazil.pipeline.csv.text import read_text
 from tests.pipeline.csv import naive
 
 DIALECTS = st.sampled_from(
@@ -91,13 +91,12 @@ def test_arrow_reads_the_same_records_and_fields(
     for record in text.misfits:
         assert text.raw(record).encode() == data[expected[record].start : expected[record].end]
     assert len(text.misfits) == len(expected) - len(fitting)
-    assert read_columns(csv_range, dialect, width) == text.columns
 
 
 def test_a_record_longer_than_a_block_is_read(tmp_path: Path) -> None:
     data = b'1,"' + b"x\n" * 1_500_000 + b'"\n2,y\n'
     csv_range = range_of(tmp_path, data)
-    for columns in (read_columns(csv_range, Dialect(), 2), read_text(csv_range, Dialect(), 2, range(2)).columns):
-        assert columns[0].to_pylist() == ["1", "2"]
-        assert len(columns[1][0].as_py()) == 3_000_000
+    columns = read_text(csv_range, Dialect(), 2, range(2)).columns
+    assert columns[0].to_pylist() == ["1", "2"]
+    assert len(columns[1][0].as_py()) == 3_000_000
     assert read_text(csv_range, Dialect(), 2, [0]).lines().tolist() == [1, 1_500_002]

@@ -47,8 +47,8 @@ class Place:
 
     @property
     def loads(self) -> CsvLoads:
-        def make(spec: TableSpec) -> LakeTable:
-            return self.lake.create(spec, stream="s", identity="i")
+        def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
+            return self.lake.create(spec, stream="s", identity="i", location=location)
 
         return CsvLoads(self.lake, InProcessTasks(), make, self.sender)
 
@@ -320,6 +320,19 @@ def test_a_load_that_is_killed_is_finished_by_the_next_process(place: Place, poi
     assert sorted(row["n"] for row in place.rows("n")) == sorted(expected)
     assert len(place.rows(name="main.orders__quarantine")) == 10
     assert place.load(str(place.folder / "b.csv"))["load"] is None, "and it is known that the file was loaded"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after_csv_tasks", "after_csv_declare", "before_csv_redo", "before_load_publish"])
+def test_a_load_whose_guess_was_wrong_is_finished_after_a_kill(place: Place, point: str) -> None:
+    lines = "".join(f"{n},{n}\n" for n in range(100_000))
+    job = place.ask(place.file("b.csv", "n,s\n" + lines + "N/A,7\nragged\n"))
+    kill_then_finish(place, point)
+    told = job_status(place.lake.registry, job.id)
+    assert (told["state"], told["rows_out"], told["quarantined"]) == ("done", 100_001, 1)
+    assert place.types() == {"n": "string", "s": "long"}
+    assert sorted(row["s"] for row in place.rows("s")) == sorted([*range(100_000), 7])
+    assert len(place.rows(name="main.orders__quarantine")) == 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import Conflict, InvalidInput, NotFound, TooLarge
-from frazil.pipeline.csv import CsvFile, CsvOptions, Dialect, infer, parse, scan
+from frazil.pipeline.csv import CsvFile, CsvOptions, Dialect, parse, scan
 from frazil.pipeline.csv.text import read_text
 from tests.pipeline.csv import naive
 from tests.pipeline.csv.test_borders import NASTY, QUOTED
@@ -183,7 +183,6 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     for work in (
         csv_range.read,
-        lambda: infer(csv_range, file.dialect, 2),
         lambda: parse(csv_range, file.dialect, 2, []),
     ):
         with pytest.raises(Conflict) as refused:
