@@ -116,6 +116,8 @@ for name in ("vectors.npy", "index.json"):
     for at in [*range(min(128, len(whole))), *(rng.randrange(len(whole)) for _ in range(100))]:
         broken = bytearray(whole)
         broken[at] ^= 1 << rng.randrange(8)
+        # A new file each time: to cut a file that is mapped is to pull the rug from under its reader.
+        (folder / name).unlink()
         (folder / name).write_bytes(broken)
         try:
             open_index(folder).search(query, 10)
