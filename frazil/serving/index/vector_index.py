@@ -23,12 +23,13 @@ from frazil.serving.index.vectors import check_queries
 EXACT_SHARE = 0.04
 # A walk through a graph loses its way where few are allowed, long before it gets slow.
 EXACT_SHARE_OF_GRAPHS = 0.1
-# Candidates for each answer where many are asked for; recall@100 is 0.999 with four [100,000 × 768].
-_PER_ANSWER = 4
+# For how many answers the configured candidates are enough; who asks for more gets as many more.
+_ANSWERS_FOR_CANDIDATES = 25
+_LEAST_PER_ANSWER = 4
 # By how many standard deviations of a code's error the best that was left out must miss the last place of the answer.
 # Above 3.5, recall was 1.000 in every trial; between 2.5 and 3, it was 0.989 [20,000 × 768, × 256, 6,000 × 96].
 _SURE = 3.5
-_WIDER = 8
+_WIDER = 4
 MAX_K = 10_000
 
 
@@ -68,7 +69,7 @@ class VectorIndex:
         if allowed is not None and allowed.count == self.rows:
             allowed = None
         count = self.rows if allowed is None else allowed.count
-        wanted = max(self._candidates, _PER_ANSWER * k)
+        wanted = max(self._candidates, k * max(_LEAST_PER_ANSWER, self._candidates // _ANSWERS_FOR_CANDIDATES))
         if self._finder is None or count <= wanted or count <= self._exact_share * self.rows:
             return search_exactly(self._vectors, queries, k, allowed=allowed)
         one_thread()
