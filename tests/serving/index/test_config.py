@@ -47,7 +47,7 @@ def test_a_wrong_config_is_told_what_is_wrong(told: str, said: str) -> None:
 
 def test_the_default_follows_the_size() -> None:
     kinds = [default_config(rows, 768).kind for rows in (0, 1, 2_000, 10_000, 100_000, 5_000_000)]
-    assert kinds == ["flat", "flat", "flat", "pq", "pq", "ivf"]
+    assert kinds == ["flat", "flat", "flat", "pq", "pq", "pq"]
 
 
 def test_many_dimensions_get_coarser_codes() -> None:
