@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Protocol
 
 K1 = 1.2
@@ -29,7 +30,15 @@ def rarity(documents: int, holding: int) -> float:
     return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
 
 
-def score(rarity_of_terms: float, occurrences: int, length: int, average_length: float) -> float:
-    """More occurrences are worth more, each less than the one before; in a long text, less than in a short one."""
-    dampened = occurrences + K1 * (1 - B + B * length / average_length)
-    return rarity_of_terms * occurrences * (K1 + 1) / dampened
+def scores(
+    worth: float, occurrences: Mapping[int, int], lengths: Mapping[int, int], average: float
+) -> dict[int, float]:
+    """Of each document that has occurrences: more are worth more, each less than the one before; less in a long text.
+
+    `worth` is the rarity of the term, or the sum of those of a phrase.
+    """
+    flat, slope = K1 * (1 - B), K1 * B / average
+    return {
+        ordinal: worth * times * (K1 + 1) / (times + flat + slope * lengths[ordinal])
+        for ordinal, times in occurrences.items()
+    }

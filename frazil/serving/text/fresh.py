@@ -7,7 +7,7 @@ documents searchable by a commit, which takes milliseconds, and ranks by what it
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ import numpy as np
 
 from frazil.serving.bitmap import Bitmap, Ordinals
 from frazil.serving.text.analysis import stems, words
-from frazil.serving.text.bm25 import Statistics, rarity, score
+from frazil.serving.text.bm25 import Statistics, rarity, scores
 from frazil.serving.text.compiled import MAX_PREFIX_WORDS, TIE_BREAKER
 from frazil.serving.text.layout import TextLayout
 from frazil.serving.text.query import Group, Must, Node, TextQuery, Words, read_query
 from frazil.serving.text.text_index import Floats, check_k, column_weights
 
 Scores = dict[int, float]
-_Postings = dict[tuple[str, str], set[int]]
+_Postings = dict[tuple[str, str], dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,11 @@ class FreshText:
         self.layout = layout
         self._statistics: Statistics = like if like is not None and like.rows else self
         self._documents: dict[int, _Document] = {}
-        self._by_stem: _Postings = defaultdict(set)
-        self._by_word: _Postings = defaultdict(set)
-        self._lengths: dict[str, int] = dict.fromkeys(layout.columns, 0)
+        # For each column and term: which documents hold it, and how often.
+        self._by_stem: _Postings = defaultdict(dict)
+        self._by_word: _Postings = defaultdict(dict)
+        self._lengths: dict[str, dict[int, int]] = {column: {} for column in layout.columns}
+        self._total_lengths = dict.fromkeys(layout.columns, 0)
 
     @property
     def rows(self) -> int:
@@ -57,11 +59,12 @@ class FreshText:
         )
         self._documents[ordinal] = added
         for column in self.layout.columns:
-            self._lengths[column] += len(added.stems[column])
-            for term in added.stems[column]:
-                self._by_stem[column, term].add(ordinal)
+            self._lengths[column][ordinal] = len(added.stems[column])
+            self._total_lengths[column] += len(added.stems[column])
+            for term, times in Counter(added.stems[column]).items():
+                self._by_stem[column, term][ordinal] = times
             for word in added.words[column]:
-                self._by_word[column, word].add(ordinal)
+                self._by_word[column, word][ordinal] = 1
 
     def remove(self, ordinal: int) -> None:
         """Forget a document, if it is there."""
@@ -69,7 +72,7 @@ class FreshText:
         if gone is None:
             return
         for column in self.layout.columns:
-            self._lengths[column] -= len(gone.stems[column])
+            self._total_lengths[column] -= self._lengths[column].pop(ordinal)
             for term in set(gone.stems[column]):
                 _drop(self._by_stem, (column, term), ordinal)
             for word in gone.words[column]:
@@ -102,7 +105,7 @@ class FreshText:
         return len((self._by_word if whole_word else self._by_stem).get((column, term), ()))
 
     def average_length(self, column: str) -> float:
-        return self._lengths[column] / len(self._documents) if self._lengths[column] else 1.0
+        return self._total_lengths[column] / len(self._documents) if self._total_lengths[column] else 1.0
 
     def _node(self, node: Node, weights: Mapping[str, float]) -> Scores | None:
         return self._group(node, weights, None) if isinstance(node, Group) else self._in_columns(node, weights)
@@ -117,17 +120,21 @@ class FreshText:
             return None
         optional, required, excluded = told[Must.SHOULD], told[Must.MUST], told[Must.NOT]
         needed = min(minimum_should or 0, len(optional)) or int(bool(optional) and not required)
-        if required:
-            found = set(required[0]).intersection(*required[1:])
-        elif optional:
-            found = set().union(*optional)
-        else:
-            found = set(self._documents)
-        found = found.difference(*excluded)
+        totals: Scores = {}
+        for clause in required + optional:
+            for ordinal, worth in clause.items():
+                totals[ordinal] = totals.get(ordinal, 0.0) + worth
+        if not totals and not required and not optional:
+            totals = dict.fromkeys(self._documents, 0.0)
+        unwanted = set().union(*excluded)
+        if not required and needed <= 1:
+            return {ordinal: worth for ordinal, worth in totals.items() if ordinal not in unwanted}
         return {
-            ordinal: sum(clause.get(ordinal, 0.0) for clause in required + optional)
-            for ordinal in found
-            if sum(ordinal in clause for clause in optional) >= needed
+            ordinal: worth
+            for ordinal, worth in totals.items()
+            if ordinal not in unwanted
+            and all(ordinal in clause for clause in required)
+            and sum(ordinal in clause for clause in optional) >= needed
         }
 
     def _in_columns(self, asked: Words, weights: Mapping[str, float]) -> Scores | None:
@@ -158,27 +165,27 @@ class FreshText:
 
     def _whole_word(self, column: str, word: str) -> Scores:
         worth = rarity(self._statistics.rows, self._statistics.documents_with(column, word, whole_word=True))
-        return {ordinal: self._score(worth, 1, ordinal, column) for ordinal in self._by_word[column, word]}
+        return self._scores(column, worth, self._by_word[column, word])
 
     def _in_a_row(self, column: str, terms: list[str], *, last_is_begun: bool) -> Scores:
         """Documents with these terms one after the other; one term is a row, too."""
         surely = terms[:-1] if last_is_begun else terms
-        holding = [self._by_stem.get((column, term), set()) for term in surely]
+        holding = [self._by_stem.get((column, term), {}) for term in surely]
         worth = sum(rarity(self._statistics.rows, self._statistics.documents_with(column, term)) for term in surely)
-        matched = {}
-        for ordinal in holding[0].intersection(*holding[1:]):
-            times = _occurrences(self._documents[ordinal].stems[column], terms, last_is_begun=last_is_begun)
-            if times:
-                matched[ordinal] = self._score(worth, times, ordinal, column)
-        return matched
+        if len(terms) == 1:
+            return self._scores(column, worth, holding[0])
+        times = {
+            ordinal: _occurrences(self._documents[ordinal].stems[column], terms, last_is_begun=last_is_begun)
+            for ordinal in set(holding[0]).intersection(*holding[1:])
+        }
+        return self._scores(column, worth, {ordinal: often for ordinal, often in times.items() if often})
 
-    def _score(self, worth: float, times: int, ordinal: int, column: str) -> float:
-        length = len(self._documents[ordinal].stems[column])
-        return score(worth, times, length, self._statistics.average_length(column))
+    def _scores(self, column: str, worth: float, times: Mapping[int, int]) -> Scores:
+        return scores(worth, times, self._lengths[column], self._statistics.average_length(column))
 
 
 def _drop(postings: _Postings, key: tuple[str, str], ordinal: int) -> None:
-    postings[key].discard(ordinal)
+    del postings[key][ordinal]
     if not postings[key]:
         del postings[key]
 
@@ -195,8 +202,6 @@ def _best_of(alternatives: list[Scores], tie_breaker: float) -> Scores:
 
 
 def _occurrences(text: list[str], terms: list[str], *, last_is_begun: bool) -> int:
-    if len(terms) == 1 and not last_is_begun:
-        return text.count(terms[0])
     surely = len(terms) - last_is_begun
     return sum(
         text[at : at + surely] == terms[:surely] and (not last_is_begun or text[at + surely].startswith(terms[-1]))

@@ -32,7 +32,7 @@ class TextLayout:
             stems(self.language)
 
     def schema(self) -> tantivy.Schema:
-        builder = tantivy.SchemaBuilder().add_unsigned_field(ORDINAL, fast=True)
+        builder = tantivy.SchemaBuilder().add_unsigned_field(ORDINAL, indexed=True, fast=True)
         for number in range(len(self.columns)):
             builder.add_text_field(stem_field(number), tokenizer_name="stems", index_option="position")
             builder.add_text_field(word_field(number), tokenizer_name="words", index_option="basic")

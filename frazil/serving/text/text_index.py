@@ -1,8 +1,9 @@
 """Documents that hold the words of a query, best first by BM25, filtered or not.
 
 The engine knows no bitmaps. It ranks, and we go down its ranking until enough of it is allowed: as far as the filter's
-share suggests, and if that was not far enough, to the end. Going to the end of 20,000 hits takes 3 ms; a set of 1,000
-ordinals as part of the query would take 10 [100,000 documents].
+share suggests, and if that was not far enough, to the end. Where few are allowed, their ordinals become part of the
+query instead. A set of 100 ordinals takes 2 ms, one of 1,000 takes 10; going to the end of 20,000 hits takes 3, of
+60,000 it takes 15 [100,000 documents].
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ Floats = npt.NDArray[np.float32]
 MAX_K = 10_000
 # One that is allowed by chance may come late: look this much further than the share of the filter suggests.
 _FURTHER = 2
+_FEW = 200
+_NEAR = 1000
 
 
 class TextIndex:
@@ -74,12 +77,20 @@ class TextIndex:
 
     def _ranked_and_allowed(self, query: tantivy.Query, k: int, allowed: Bitmap) -> tuple[Floats, Ordinals]:
         far = min(self.rows, k + math.ceil(_FURTHER * k / allowed.share))
-        for limit in (far, self.rows):
-            scores, ordinals = self._ranked(query, limit)
+        near = min(far, _NEAR) if allowed.count <= _FEW else far
+        scores, ordinals = self._ranked(query, near)
+        held = allowed.holds(ordinals)
+        if len(ordinals) == near and int(held.sum()) < k:
+            if allowed.count <= _FEW:
+                return self._ranked(self._among(query, allowed), k)
+            scores, ordinals = self._ranked(query, self.rows)
             held = allowed.holds(ordinals)
-            if len(ordinals) < limit or int(held.sum()) >= k:
-                break
         return scores[held][:k], ordinals[held][:k]
+
+    def _among(self, query: tantivy.Query, allowed: Bitmap) -> tantivy.Query:
+        members = tantivy.Query.term_set_query(self._schema, ORDINAL, allowed.ordinals().tolist())
+        unscored = tantivy.Query.const_score_query(members, 0.0)
+        return tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, unscored)])
 
     def _ranked(self, query: tantivy.Query, limit: int) -> tuple[Floats, Ordinals]:
         hits = self._searcher.search(query, limit, count=False).hits
