@@ -2,7 +2,7 @@
 
 The rules of `default_config` were measured on 100,000 vectors of 768 and of 256 dimensions, both from real sentences:
 
-- `flat` compares with every vector: a millisecond for each four million numbers, in one thread.
+- `flat` compares with every vector: a millisecond for each four million numbers from memory, six from the cache.
 - `pq` reads codes of 4 bits and compares the best hundred or two exactly. Two dimensions to a code find 0.9995 of the
   true ten, a millisecond for each 75 million numbers. With 768 dimensions, four to a code still find 0.9985, in half
   the time, and the build takes 2.0 s of a core instead of 3.7; with 256 they find 0.997 and save little.
@@ -21,7 +21,7 @@ from typing import Any
 
 from frazil.errors import InvalidInput
 
-# Half a millisecond of reading everything; below it, no index is faster by anything that a caller can see.
+# Where reading everything and reading codes take the same: 0.19 and 0.15 ms [7,800 × 256].
 FLAT_NUMBERS = 2_000_000
 # From here on, codes of four dimensions are enough.
 COARSE_DIMS = 512
