@@ -144,8 +144,8 @@ class _Drawing:
     def _constant(self, name: str, value: list[int] | float) -> str:
         if name not in {known.name for known in self._constants}:
             kind = self._types.FLOAT if isinstance(value, float) else self._types.INT64
-            shape, content = ([], [value]) if isinstance(value, float) else ([len(value)], value)
-            self._constants.append(self._helper.make_tensor(name, kind, shape, content))
+            array = np.array(value)
+            self._constants.append(self._helper.make_tensor(name, kind, array.shape, array.ravel()))
         return name
 
     def _serialised(self) -> bytes:

@@ -84,7 +84,7 @@ def checked(answer: Answer, texts: int, dims: int, *, first: int = 0) -> Embedde
     rows = np.array([index for index in range(texts) if index not in failed], dtype=np.int64)
     vectors = unit(given[rows])
     good = np.ones(len(rows), dtype=bool)
-    finite: npt.NDArray[np.bool_] = np.isfinite(vectors).all(axis=1)
+    finite = np.asarray(np.isfinite(vectors).all(axis=1))
     for at in np.flatnonzero(~finite | ~vectors.any(axis=1)).tolist():
         good[at] = False
         failed[int(rows[at])] = (

@@ -102,12 +102,12 @@ def _runtime() -> Any:
     return onnxruntime
 
 
-def _session(
-    runtime: Any, settings: ModelSettings, folder: Path, graph: Path | None
-) -> onnxruntime.InferenceSession:
+def _session(runtime: Any, settings: ModelSettings, folder: Path, graph: Path | None) -> onnxruntime.InferenceSession:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.log_severity_level = 3
+    # Its threads would spin while they wait, on cores that others have work for.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if graph is not None:
         model: str | bytes = str(graph)
     else:
