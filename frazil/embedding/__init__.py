@@ -2,7 +2,8 @@
 
     spec = model_spec(name, settings.models)              # where the settings are; travels to tasks
     model = open_model(spec)                              # once in each process
-    outcome = embedded(model, [chunk.passage for chunk in chunked(text, chunking)])
+    chunks = chunked(document_text(row[column] for column in table.text), table.searched.chunk)
+    outcome = embedded(model, [chunk.passage for chunk in chunks])
 
 The names below are imported when they are first used: settings are read by commands that embed nothing.
 """
@@ -13,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frazil.embedding.chunks import Chunk, chunked, content_hash
+    from frazil.embedding.chunks import Chunk, chunked, content_hash, document_text
     from frazil.embedding.model import Model, Vectors
     from frazil.embedding.opening import open_model
     from frazil.embedding.outcome import Embedded, Failure, embedded, embedded_in_batches
@@ -30,6 +31,7 @@ _HOMES = {
     "Vectors": "model",
     "chunked": "chunks",
     "content_hash": "chunks",
+    "document_text": "chunks",
     "embedded": "outcome",
     "embedded_in_batches": "outcome",
     "model_spec": "spec",
@@ -46,6 +48,7 @@ __all__ = [
     "Vectors",
     "chunked",
     "content_hash",
+    "document_text",
     "embedded",
     "embedded_in_batches",
     "model_spec",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -54,8 +54,13 @@ def chunked(text: str, chunking: Chunking) -> tuple[Chunk, ...]:
     return tuple(found)
 
 
+def document_text(columns: Iterable[str | None]) -> str:
+    """The text of a document from its columns of text, in their order, as paragraphs; empty ones are left out."""
+    return "\n\n".join(text for text in columns if text and not text.isspace())
+
+
 def content_hash(text: str) -> str:
-    """Equal for equal texts alone: what has this hash need not be embedded again by the same model."""
+    """Equal for equal texts alone: a passage of the same hash need not be embedded again by the same model."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -16,7 +16,11 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Model(Protocol):
-    """One embedding model, loaded. Threads may share it; a process that was forked opens its own."""
+    """One embedding model, loaded. Threads may share it.
+
+    A process that was forked opens its own; and one that has opened a model forks no more, as the threads that
+    tokenizers and runtimes keep do not come along.
+    """
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ import threading
 from frazil.embedding.model import Model
 from frazil.embedding.spec import ModelSpec, model_spec
 
-_opened: dict[tuple[int, ModelSpec], Model] = {}
+_opened: dict[ModelSpec, Model] = {}
 _opening = threading.Lock()
 
 
@@ -20,11 +20,19 @@ def open_model(spec: ModelSpec | str) -> Model:
     """
     wanted = model_spec(spec) if isinstance(spec, str) else spec
     with _opening:
-        # By process: a forked one must not share its parent's connections.
-        key = (os.getpid(), wanted)
-        if key not in _opened:
-            _opened[key] = _load(wanted)
-        return _opened[key]
+        if wanted not in _opened:
+            _opened[wanted] = _load(wanted)
+        return _opened[wanted]
+
+
+def _forget() -> None:
+    """A forked process has neither its parent's threads and connections nor the thread that may hold the lock."""
+    global _opening
+    _opened.clear()
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _load(spec: ModelSpec) -> Model:

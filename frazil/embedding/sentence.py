@@ -133,7 +133,7 @@ def _session(runtime: Any, settings: ModelSettings, folder: Path, graph: Path | 
 
 def _folder(spec: ModelSpec) -> Path:
     if spec.settings.folder is not None:
-        return spec.settings.folder.expanduser()
+        return spec.settings.folder
     for package, below in _WHEELS.items():
         found = find_spec(package)
         if found is not None and found.origin is not None:

@@ -44,6 +44,9 @@ def model_spec(
             hint=(f"did you mean {close[0]!r}? " if close else "")
             + f"there are {', '.join(sorted(known))}; others are made by [models.<name>] in frazil.toml",
         )
+    if settings.folder is not None:
+        # Tasks run in other directories than the process that read the settings.
+        settings = settings.model_copy(update={"folder": settings.folder.expanduser().absolute()})
     return ModelSpec(name, settings, _key(name, settings, os.environ if environment is None else environment))
 
 

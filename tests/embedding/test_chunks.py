@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from frazil.embedding.chunks import Chunk, chunked, content_hash
+from frazil.embedding.chunks import Chunk, chunked, content_hash, document_text
 from frazil.events.search import By, Chunking
 
 PROSE = (
@@ -65,6 +65,35 @@ def test_sentences_stay_whole_and_are_shared_whole() -> None:
         assert after.text.split(" ")[0] in {"Ice", "These", "They", "Later", "Do", "Dr."}
         assert after.start < before.end
     assert not any(chunk.text.endswith(("Dr.", "e.g.")) for chunk in chunks)
+
+
+@given(
+    st.lists(st.integers(1, 9).map(lambda words: "Word" + " more" * words + "."), min_size=1, max_size=30),
+    st.integers(60, 150),
+    st.integers(0, 70),
+)
+def test_sentences_are_packed_as_a_plain_rule_says(sentences: list[str], size: int, overlap: int) -> None:
+    """Take sentences while they fit; go back over those that the overlap has room for, if one more then fits."""
+    expected, first = [], 0
+    while True:
+        last = first
+        while last < len(sentences) and len(" ".join(sentences[first : last + 1])) <= size:
+            last += 1
+        expected.append(" ".join(sentences[first:last]))
+        if last == len(sentences):
+            break
+        shared = [
+            start
+            for start in range(first + 1, last)
+            if len(" ".join(sentences[start:last])) <= overlap and len(" ".join(sentences[start : last + 1])) <= size
+        ]
+        first = shared[0] if shared else last
+    assert [chunk.text for chunk in chunked(" ".join(sentences), Chunking(size, overlap, "sentence"))] == expected
+
+
+def test_a_document_is_its_columns_as_paragraphs() -> None:
+    assert document_text(["Title", None, " ", "Body."]) == "Title\n\nBody."
+    assert document_text([]) == document_text([None, ""]) == ""
 
 
 def test_a_sentence_longer_than_the_size_is_cut_between_words_and_shares_words() -> None:

@@ -22,6 +22,8 @@ def test_built_in_names_need_no_settings_and_give_way_to_them() -> None:
     assert model_spec("minilm").settings.provider == "onnx"
     mine = ModelSettings(provider="onnx", folder=Path("/models/mine"))
     assert model_spec("minilm", {"minilm": mine}).settings == mine
+    near = ModelSettings(provider="onnx", folder=Path("near"))
+    assert model_spec("near", {"near": near}).settings.folder == Path.cwd() / "near"
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
