@@ -15,7 +15,7 @@ _opening = threading.Lock()
 def open_model(spec: ModelSpec | str) -> Model:
     """The model, loaded; a name alone is one that needs no settings. Opened again it is the same object.
 
-    Loading takes a third of a second and 60 MB for wordllama, and a second and 250 MB for a MiniLM. It touches no
+    Loading takes a third of a second and 60 MB for wordllama, and a second and 270 MB for a MiniLM. It touches no
     network. What is not installed is `Misconfigured` and says what to install.
     """
     wanted = model_spec(spec) if isinstance(spec, str) else spec
