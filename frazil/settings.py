@@ -19,6 +19,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, TypeAdap
 
 from frazil.access.settings import AccessSettings
 from frazil.bus.settings import BusSettings
+from frazil.embedding.settings import ModelSettings
 from frazil.errors import Misconfigured
 from frazil.lake.settings import CatalogSettings, MaintenanceSettings
 from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings
@@ -32,6 +33,7 @@ __all__ = [
     "IngestSettings",
     "MailSettings",
     "MaintenanceSettings",
+    "ModelSettings",
     "PipelineSettings",
     "QuerySettings",
     "ServerSettings",
@@ -50,7 +52,7 @@ _NOT_SETTINGS = {
 }
 
 
-_OBJECTS = ("pipeline.spark_conf", "sources", "watch")
+_OBJECTS = ("pipeline.spark_conf", "sources", "watch", "models")
 """Settings whose keys are the user's own; as variables they are JSON."""
 
 
@@ -111,6 +113,9 @@ class Settings(BaseModel):
     )
     watch: dict[str, WatchSettings] = Field(
         default_factory=dict, description="Folders whose files are loaded as they come, each below [watch.<name>]."
+    )
+    models: dict[str, ModelSettings] = Field(
+        default_factory=dict, description="Embedding models, each below [models.<name>]; wordllama needs none."
     )
     mail: MailSettings = Field(default_factory=MailSettings, description="Where reports are sent from.")
 
@@ -261,8 +266,8 @@ def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path
     name = ".".join(str(part) for part in first["loc"])
     known = _names()
     field = known.get(name) or known.get(name.rpartition(".")[0])
-    # What stands in the place of a source's setting may be a DSN with its password.
-    secret = _is_secret(name) or name.startswith("sources.")
+    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's, a key.
+    secret = _is_secret(name) or name.startswith(("sources.", "models."))
     shown = "a value that does not fit" if secret else f"{first['input']!r}"
     looked = f"{_variable(name)}, then {config or FILE_NAME + ' (there is none here)'}"
     default = (

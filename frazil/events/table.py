@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.checks import NO_CHECKS, Checks, parse_checks
+from frazil.events.search import SearchSpec, check_search, parse_search
 from frazil.events.types import NAME, TIMESTAMP, ColumnType, parse_type
 
 DEFAULT_NAMESPACE = "main"
@@ -47,7 +48,7 @@ _PARTITION = re.compile(
     r"|bucket\(\s*(?P<buckets>\d{1,5})\s*,\s*(?P<bucket_column>_?[a-z][a-z0-9_]*)\s*\)\Z"
 )
 _FIELDS = (
-    "name kind columns key partition unknown_fields description owner tags text freshness_target_seconds "
+    "name kind columns key partition unknown_fields description owner tags text search freshness_target_seconds "
     "retention_years keep_snapshots"
 ).split()
 
@@ -104,6 +105,8 @@ class TableSpec:
     owner: str = ""
     tags: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
+    search: SearchSpec | None = None
+    """How the table is searched, where that was declared; `searched` has the defaults too."""
     freshness_target_seconds: float | None = None
     retention_years: float | None = None
     """Rows whose partition is older may be removed, by a plan that somebody has seen; None keeps them for ever."""
@@ -114,6 +117,11 @@ class TableSpec:
     def is_streamed(self) -> bool:
         """Whether events can be published to it. Rows of the other tables come by bulk loads alone."""
         return self.kind != "bulk"
+
+    @property
+    def searched(self) -> SearchSpec | None:
+        """How the table is searched: as declared, or by default where it names text; None where there is nothing."""
+        return self.search or (SearchSpec() if self.text else None)
 
     @property
     def namespace(self) -> str:
@@ -163,6 +171,7 @@ class TableSpec:
             "owner": self.owner,
             "tags": list(self.tags),
             "text": list(self.text),
+            "search": self.search.declared() if self.search else None,
             "freshness_target_seconds": self.freshness_target_seconds,
             "retention_years": self.retention_years,
             "keep_snapshots": self.keep_snapshots,
@@ -205,7 +214,11 @@ def table_name(text: str) -> str:
 
 
 def check_declarable(spec: TableSpec) -> None:
-    """Refuse the names that frazil gives to tables of its own."""
+    """Refuse the names that frazil gives to tables of its own, and columns that cannot be searched as declared.
+
+    The latter not when a declaration is read back: tables made before search was have `text` of any type.
+    """
+    check_search(spec.search, spec.text, {name: column.type for name, column in spec.columns.items()})
     if spec.namespace == SYSTEM_NAMESPACE:
         raise InvalidInput(
             f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
@@ -287,6 +300,7 @@ def parse_table(declared: Any) -> TableSpec:
         owner=_text(declared, "owner"),
         tags=_strings(declared, "tags"),
         text=_column_list(declared, "text", names),
+        search=parse_search(declared.get("search")),
         freshness_target_seconds=_above_zero(declared, "freshness_target_seconds", "seconds"),
         retention_years=_above_zero(declared, "retention_years", "years"),
         keep_snapshots=keep,

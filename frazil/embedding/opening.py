@@ -1,0 +1,49 @@
+"""The one opener of models: provider to module, imported when it is asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from frazil.embedding.model import Model
+from frazil.embedding.spec import ModelSpec, model_spec
+
+_opened: dict[ModelSpec, Model] = {}
+_opening = threading.Lock()
+
+
+def open_model(spec: ModelSpec | str) -> Model:
+    """The model, loaded; a name alone is one that needs no settings. Opened again it is the same object.
+
+    Loading takes a third of a second and 60 MB for wordllama, and a second and 270 MB for a MiniLM. It touches no
+    network. What is not installed is `Misconfigured` and says what to install.
+    """
+    wanted = model_spec(spec) if isinstance(spec, str) else spec
+    with _opening:
+        if wanted not in _opened:
+            _opened[wanted] = _load(wanted)
+        return _opened[wanted]
+
+
+def _forget() -> None:
+    """A forked process has neither its parent's threads and connections nor the thread that may hold the lock."""
+    global _opening
+    _opened.clear()
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _load(spec: ModelSpec) -> Model:
+    if spec.settings.provider == "openai":
+        from frazil.embedding.openai import OpenAI
+
+        return OpenAI(spec)
+    if spec.settings.provider == "onnx":
+        from frazil.embedding.sentence import SentenceModel
+
+        return SentenceModel(spec)
+    from frazil.embedding.wordllama import WordLlama
+
+    return WordLlama(spec.name)
