@@ -19,9 +19,10 @@ from frazil.errors import Unavailable
 from frazil.lake import Job, Lake, ask_job, finish_job, job_status, lineage, load_records, open_jobs, open_lake
 from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.postgres.nightly import Nightly
-from frazil.pipeline.settings import SourceSettings
+from frazil.pipeline.settings import MailSettings, SourceSettings
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
+from tests.flow.mailbox import Guard, certificate, running_mailbox
 from tests.pipeline.in_process import InProcessTasks
 from tests.pipeline.postgres.archive_probe import tools
 from tests.pipeline.postgres.conftest import psql
@@ -61,8 +62,9 @@ class Place:
         finish_job(self.lake.registry, job, {"state": "done"})
         return told
 
-    def loads(self, tasks: InProcessTasks | None = None) -> PostgresLoads:
-        return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=self.folder / "reports")
+    def loads(self, tasks: InProcessTasks | None = None, mail: MailSettings | None = None) -> PostgresLoads:
+        reports = self.folder / "reports"
+        return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=reports, mail=mail)
 
     def rows(self, table: str, night: date | None = None, *, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         found = self.lake.table(f"archive.{table}").iceberg.scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
@@ -185,6 +187,27 @@ def test_a_source_that_cannot_be_reached_says_so_without_its_password(place: Pla
     with pytest.raises(Unavailable) as failed:
         place.archive(MONDAY)
     assert "hush-hush" not in f"{failed.value} {failed.value.hint} {failed.value.details}"
+
+
+def test_a_mail_that_fails_is_told_and_the_night_is_archived(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = certificate(place.folder)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    words = {"host": "127.0.0.1", "user": "frazil", "sender": "f@example.org", "recipients": ["dba@example.org"]}
+    told: dict[str, dict[str, Any]] = {}
+    with running_mailbox(Guard(trusted, "frazil", "right-and-secret")) as mailbox:
+        for password in ("right-and-secret", "wrong-and-secret"):
+            mail = MailSettings.model_validate({**words, "port": mailbox.port, "password": password})
+            told[password] = place.loads(mail=mail).do(place.ask(MONDAY), lambda progress: None)
+    right, wrong = told.values()
+    assert (right["mailed"], wrong["mailed"]) == (True, False) and "mail_error" not in right
+    assert "does not accept the user or the password" in wrong["mail_error"]
+    assert [message["Subject"] for message in mailbox.messages] == ["Archive of shop, 2026-11-16: 2 tables"]
+    assert wrong["failed"] == 0 and len(place.rows("documents", MONDAY)) == 20
+    assert "documents" in Path(wrong["report"]["text"]).read_text()
+    assert "does not accept" in caplog.text
+    assert not [line for line in (caplog.text, str(told.values())) if "and-secret" in line]
 
 
 @pytest.mark.slow
