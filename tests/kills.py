@@ -20,8 +20,19 @@ from frazil.storage import Warehouse
 
 _PATIENCE_SECONDS = 120.0
 _context = multiprocessing.get_context("forkserver")
+# Modules that load what they need at once; `frazil.lake` itself waits until it is asked for a name.
 _context.set_forkserver_preload(
-    ["pytest", "frazil.lake", "frazil.bus.nats", "frazil.gateway.ingest", "frazil.pipeline.postgres.job", "pyspark.sql"]
+    [
+        "pytest",
+        "frazil.lake.recover",
+        "frazil.lake.removal",
+        "frazil.lake.entity",
+        "frazil.bus.nats",
+        "frazil.gateway.ingest.purging",
+        "frazil.runtime.declare",
+        "frazil.pipeline.postgres.job",
+        "pyspark.sql",
+    ]
 )
 
 
