@@ -30,6 +30,7 @@ _context.set_forkserver_preload(
         "frazil.bus.nats",
         "frazil.gateway.ingest.purging",
         "frazil.runtime.declare",
+        "frazil.pipeline.csv.job",
         "frazil.pipeline.postgres.job",
         "pyspark.sql",
     ]
@@ -63,6 +64,11 @@ def killed_at(stop: str, work: Callable[..., object], *arguments: Any) -> None:
     assert _ended(work, arguments, stop) == -signal.SIGKILL, f"it was not killed at {stop}"
 
 
+def finished(work: Callable[..., object], *arguments: Any) -> None:
+    """Do it in another process, as the one that comes after a killed one."""
+    assert _ended(work, arguments, "") == 0, "it failed"
+
+
 def is_killed_at(stop: str, work: Callable[..., object], *arguments: Any) -> bool:
     """The same, where the work may be over before it comes there so often; it is done then."""
     code = _ended(work, arguments, stop)
@@ -80,11 +86,12 @@ def _ended(work: Callable[..., object], arguments: tuple[Any, ...], stop: str) -
             process.kill()
             process.join()
             raise AssertionError(f"it never came to {stop}")
-        assert (process.exitcode == -signal.SIGKILL) == (Path(folder) / name).exists(), "another killed it"
+        assert (process.exitcode == -signal.SIGKILL) == (Path(folder) / name).is_file(), "another killed it"
         return process.exitcode
 
 
 def _work(folder: str, name: str, nth: int, work: Callable[..., object], arguments: tuple[Any, ...]) -> None:
     os.environ["FRAZIL_CRASH_TRACE"] = folder
-    crash._armed[name] = (nth, signal.SIGKILL)
+    if name:
+        crash._armed[name] = (nth, signal.SIGKILL)
     work(*arguments)

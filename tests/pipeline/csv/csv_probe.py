@@ -1,25 +1,19 @@
-"""Does the open CSV jobs of a lake in a process of its own, which a test kills at a crash point."""
+"""Doing the open CSV jobs of a lake, in a process of their own that a test kills at a crash point."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from frazil.lake import finish_job, open_jobs, open_lake
+from frazil.lake import finish_job, open_jobs
 from frazil.pipeline.csv.job import CsvLoads
-from frazil.storage import Warehouse
+from tests.kills import Address
 from tests.pipeline.in_process import FolderSender, InProcessTasks
 
 
-def main() -> None:
-    catalog_url, url, sent = sys.argv[1:]
-    lake = open_lake(catalog_url, Warehouse(url))
+def do_csv_jobs(there: Address, sent: Path) -> None:
+    lake = there.open()
     loads = CsvLoads(
-        lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"), FolderSender(Path(sent))
+        lake, InProcessTasks(), lambda spec: lake.create(spec, stream="s", identity="i"), FolderSender(sent)
     )
     for job in open_jobs(lake.registry, ["csv"]):
         finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
-
-
-if __name__ == "__main__":
-    main()

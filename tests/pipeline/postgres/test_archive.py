@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -23,12 +19,11 @@ from frazil.pipeline.settings import MailSettings, SourceSettings
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
 from tests.flow.mailbox import Guard, certificate, running_mailbox
+from tests.kills import address, finished, killed_at
 from tests.pipeline.in_process import InProcessTasks
-from tests.pipeline.postgres.archive_probe import tools
+from tests.pipeline.postgres.archive_probe import do_postgres_jobs, tools
 from tests.pipeline.postgres.conftest import psql
 
-ROOT = Path(__file__).parent.parent.parent.parent
-KILL_PATIENCE_SECONDS = 120
 MONDAY, TUESDAY = date(2026, 11, 16), date(2026, 11, 17)
 
 
@@ -227,25 +222,12 @@ def test_an_archive_that_is_killed_is_made_by_the_next_process(place: Place, poi
     place.sql("INSERT INTO documents VALUES (77, 'more', 1)")
     job = place.ask(TUESDAY)
     assert place.settings.dsn_file
-    command = [
-        sys.executable,
-        "-m",
-        "tests.pipeline.postgres.archive_probe",
-        f"sqlite:///{place.folder}/catalog.db",
-        f"file://{place.folder}/warehouse",
-        str(place.settings.dsn_file),
-        place.schema,
-        str(place.folder / "sent"),
-    ]
-    trace = place.folder / "trace"
-    trace.mkdir()
-    crashing = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
-    killed = subprocess.run(command, cwd=ROOT, env=crashing, timeout=KILL_PATIENCE_SECONDS, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL and (trace / point).exists(), killed.stderr.decode()[-2000:]
+    words = address(place.lake), place.settings.dsn_file, place.schema, place.folder / "sent"
+    killed_at(point, do_postgres_jobs, *words)
     # Between the two tries the database goes on: the tables must agree with each other all the same.
     place.sql("INSERT INTO persons VALUES (3, 'Barbara')", "DELETE FROM documents WHERE id = 1")
     for _ in range(2):
-        subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+        finished(do_postgres_jobs, *words)
     assert job_status(place.lake.registry, job.id)["failed"] == 0
     assert (len(place.rows("documents", MONDAY)), len(place.rows("persons", MONDAY))) == (20, 2)
     assert (len(place.rows("documents", TUESDAY)), len(place.rows("persons", TUESDAY))) == (20, 3)
