@@ -294,7 +294,7 @@ class _Refresh:
                 work, spool_rows, doing=f"load {target.name}", tell=lambda n: tell({"read": n, "of": len(work)})
             )
             self._snapshot.check()
-            crash_point("after_refresh_read")
+            crash_point("after_refresh_spooled")
             rows = sum(piece.rows for piece in done)
             if read is not None:
                 counts = {"upserts": rows}

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 STOPS = [
     "after_stream_create_before_table_create",
     "after_history_before_base",
-    "after_refresh_read",
+    "after_refresh_spooled",
     "before_fold",
     "after_fold",
     "after_refresh_compared",
