@@ -268,4 +268,5 @@ def _numbered(io: FileIO, state: State) -> str:
     location = f"{folder}/metadata/{number:05d}-{uuid.uuid4()}.metadata.json"
     with translated(f"write {location}"):
         ToOutputFile.table_metadata(state.metadata, io.new_output(location))
+    crash_point("after_numbering")
     return location

@@ -118,6 +118,12 @@ def in_sqlite(catalog: Path, *, namespace: str = "main") -> Locate:
 
 def read_rows(locate: Locate, table: str, *, s3: Mapping[str, str] | None = None) -> list[Row]:
     """The rows of a table as DuckDB finds them; `s3` has `endpoint`, `key_id` and `secret` of the store."""
+    found = scanned(locate, table, "_id, producer, number, words, amount, checksum", s3=s3)
+    return [Row(*row) for row in found]
+
+
+def scanned(locate: Locate, table: str, select: str, *, s3: Mapping[str, str] | None = None) -> list[tuple[Any, ...]]:
+    """What DuckDB answers to `SELECT …` of a table."""
     with duckdb.connect() as connection:
         _load(connection, "avro", "iceberg", *(["httpfs"] if s3 else []))
         if s3:
@@ -126,17 +132,6 @@ def read_rows(locate: Locate, table: str, *, s3: Mapping[str, str] | None = None
                 f"CREATE SECRET (TYPE s3, KEY_ID '{words['key_id']}', SECRET '{words['secret']}',"
                 f" ENDPOINT '{words['endpoint']}', REGION 'us-east-1', URL_STYLE 'path', USE_SSL false)"
             )
-        location = locate(table).removeprefix("file://")
-        found = connection.execute(
-            "SELECT _id, producer, number, words, amount, checksum FROM iceberg_scan(?)", [location]
-        ).fetchall()
-    return [Row(*row) for row in found]
-
-
-def scanned(locate: Locate, table: str, select: str) -> list[tuple[Any, ...]]:
-    """What DuckDB answers to `SELECT …` of a table on this machine."""
-    with duckdb.connect() as connection:
-        _load(connection, "avro", "iceberg")
         location = locate(table).removeprefix("file://")
         return connection.execute(f"SELECT {select} FROM iceberg_scan(?)", [location]).fetchall()
 

@@ -41,7 +41,8 @@ OF_TABLES = points(
 )
 # These in tests/pipeline/test_fold_on_spark.py and tests/lake/test_entity.py.
 OF_ENTITIES = points("pipeline/folder.py", "lake/entity.py")
-# These in tests/vault/test_kills.py, tests/pipeline/csv/test_job.py and tests/pipeline/postgres/test_archive.py.
+# These in tests/vault/test_kills.py, tests/pipeline/csv/test_job.py and tests/pipeline/postgres: test_archive.py,
+# test_refresh.py and test_refresh_kills.py.
 OF_SOURCES = points("vault/*.py", "lake/loads.py", "pipeline/csv/*.py", "pipeline/postgres/*.py")
 ELSEWHERE = OF_MAINTENANCE + OF_TABLES + OF_ENTITIES + OF_SOURCES
 OF_PIPELINE = [name for name in points("pipeline/**/*.py", "lake/**/*.py") if name not in ELSEWHERE]

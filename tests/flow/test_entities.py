@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.entity_model import Model
+from tests.flow.entity_writer import Writer, declare_things, seen
 from tests.flow.product import Product, eventually, new_folder, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -19,48 +18,6 @@ OFTEN = {
     "FRAZIL_MAINTENANCE__INTERVAL_SECONDS": "1",
     "FRAZIL_MAINTENANCE__MIN_SMALL_FILES": "3",
 }
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Writer:
-    """Sends events about a few keys, and knows what they make."""
-
-    def __init__(self, product: Product) -> None:
-        self._product = product
-        self._sent = 0
-        self.model = Model(("k",), ("a", "n"))
-
-    def send(self, count: int = 20) -> str:
-        body: list[dict[str, Any]] = []
-        for _ in range(count):
-            self._sent += 1
-            n = self._sent
-            op = ("upsert", "patch", "patch", "delete")[n * 7 % 4]
-            ts = START + timedelta(seconds=n - (30 if n % 5 == 0 else 0))
-            choice: dict[str, dict[str, Any]] = {
-                "upsert": {"a": f"v{n}", "n": n},
-                "patch": {"n": None if n % 3 else n},
-                "delete": {},
-            }
-            data = choice[op]
-            body.append({"id": f"e{n}", "op": op, "ts": ts.isoformat(), "data": {"k": n * 13 % 37, **data}})
-            event = {"_op": op, "_ts": ts, "_patch": list(data), "k": n * 13 % 37, "a": None, "n": None, **data}
-            self.model.take(event)
-        answer = self._product.ask("POST", "/v1/tables/things/events", {"events": body})
-        assert answer.status_code == 202, answer.text
-        token: str = answer.json()["token"]
-        return token
-
-    def expected(self) -> list[list[Any]]:
-        return [[key, row["a"], row["n"]] for (key,), row in sorted(self.model.there().items())]
-
-
-def seen(product: Product, **more: Any) -> list[list[Any]]:
-    body = {"sql": "SELECT k, a, n FROM things ORDER BY k", **more}
-    answer = product.ask("POST", "/v1/query", body)
-    assert answer.status_code == 200, answer.text
-    rows: list[list[Any]] = answer.json()["rows"]
-    return rows
 
 
 def folds(product: Product) -> list[dict[str, Any]]:
@@ -71,7 +28,7 @@ def folds(product: Product) -> list[dict[str, Any]]:
 def test_the_state_is_right_at_every_moment() -> None:
     with new_folder("entities") as folder, running(Product(folder / "data", environment=OFTEN)) as product:
         product.up()
-        product.declare("things", {"k": "long", "a": "string", "n": "long"}, kind="entity", key=["k"])
+        declare_things(product)
         writer = Writer(product)
         writer.send()
         assert seen(product) == writer.expected(), "before Spark has started"

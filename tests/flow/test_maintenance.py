@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ OFTEN = {
     # Longer than any query of this test takes, as the default is longer than any query may take.
     "FRAZIL_MAINTENANCE__KEEP_SECONDS": "20",
     "FRAZIL_MAINTENANCE__ORPHAN_INTERVAL_SECONDS": "2",
+    "FRAZIL_MAINTENANCE__APPLY_RETENTION": "true",
 }
 
 
@@ -37,6 +39,29 @@ def told(product: Product, *words: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     body: dict[str, Any] = json.loads(done.stdout)
     return body
+
+
+def _let_rows_grow_old(product: Product) -> None:
+    """Rows that are beyond their years go by themselves, and no others, from the moment that years are declared."""
+    today = datetime.now(UTC).date()
+    days = [date(2001, 1, 1), date(2001, 1, 2), today - timedelta(days=300), today]
+    product.declare("aged", {"d": "date", "n": "long"}, partition=["d"])
+    events = [{"id": f"e{n}", "data": {"d": day.isoformat(), "n": n}} for n, day in enumerate(days)]
+    answer = product.ask("POST", "/v1/tables/aged/events", {"events": events})
+    assert answer.status_code == 202, answer.text
+    product.until_drained("aged")
+    assert product.cli("tables", "alter", "aged", "--retention-years", "1").returncode == 0
+
+    def numbers() -> list[list[int]]:
+        found: list[list[int]] = product.ask("POST", "/v1/query", {"sql": "SELECT n FROM aged ORDER BY n"}).json()[
+            "rows"
+        ]
+        return found
+
+    eventually(lambda: numbers() == [[2], [3]], what="the end of the old rows", every=0.2)
+    eventually(lambda: [e for e in entries(product, "maintenance") if e["what"] == "retention"], what="a word about it")
+    (entry,) = [e for e in entries(product, "maintenance") if e["what"] == "retention"]
+    assert (entry["rows"], entry["files"], entry["partitions"]) == (2, 2, 2)
 
 
 def test_maintenance_beside_writers_and_readers() -> None:
@@ -54,6 +79,7 @@ def test_maintenance_beside_writers_and_readers() -> None:
 
         wanted = {"compact", "rewrite_manifests", "remove_orphans"}
         eventually(lambda: wanted <= kinds(), what="maintenance", every=1.0)
+        _let_rows_grow_old(product)
         before = readers.reads
         product.kill("pipeline")
         product.until_part("pipeline", "ok")
@@ -77,5 +103,7 @@ def test_maintenance_beside_writers_and_readers() -> None:
         assert final.reads == 1 and final.wrong == []
         for writer in readers.writers:
             assert writer.acked <= final.seen[writer.number] <= writer.sent
+        retired = [entry for entry in entries(product, "maintenance") if entry["what"] == "retention"]
+        assert [entry["table"] for entry in retired] == ["main.aged"], "once a day, and only where years are declared"
         assert not [entry for entry in entries(product, "maintenance_failed") if entry["code"].endswith("audit_failed")]
         assert product.stop() == 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pg8000.native
@@ -12,12 +13,57 @@ import pytest
 from tests.contract.fault_proxy import Fault, FaultProxy, Kind
 from tests.contract.seaweed import BUCKET, SeaweedServer
 from tests.contract.servers import PostgresServer, running_postgres
-from tests.flow.checker import Locate, in_sqlite, read_rows, verdict
+from tests.flow.checker import Locate, in_sqlite, read_rows, scanned, verdict
+from tests.flow.entity_writer import Writer, declare_things, seen
 from tests.flow.producers import COLUMNS, Producers
-from tests.flow.product import Parts, Product, eventually, new_folder, running
+from tests.flow.product import PATIENCE_SECONDS, Parts, Product, eventually, new_folder, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 TABLES = ("clicks", "orders")
+KILLED_AMID_FOLD = "after_fold_before_publish"
+
+
+FOLDS = {
+    "FRAZIL_PIPELINE__MAX_BATCH_AGE_SECONDS": "0.2",
+    "FRAZIL_PIPELINE__FOLD_AGE_SECONDS": "0.5",
+    # Once: the pipeline that comes after finds the trace of the first.
+    "FRAZIL_CRASH_AT": f"{KILLED_AMID_FOLD}:2",
+}
+
+
+class Folded:
+    """An entity whose second fold is killed between its stage and its publish."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        declare_things(product)
+        self._writer = Writer(product)
+
+    def until_killed(self) -> None:
+        """Events that are folded, and more whose fold is not to be."""
+        self._writer.send()
+        eventually(self._unfolded_is(0), what="the first fold", every=0.2)
+        self._writer.send()
+        eventually(lambda: (self._product.trace / KILLED_AMID_FOLD).exists(), what="a kill amid a fold", every=0.1)
+        self._writer.send()
+
+    def check(self, locate: Locate, s3: Mapping[str, str] | None = None) -> None:
+        """That the base holds what the events make, each key once: as a reader of the files finds it."""
+        assert seen(self._product) == self._writer.expected()
+        eventually(self._unfolded_is(0), what="the fold after the kill", every=0.2)
+        assert seen(self._product, freshness="committed") == self._writer.expected()
+        found = scanned(locate, "things", "k, a, n, _op", s3=s3)
+        assert len({key for key, *_ in found}) == len(found)
+        assert sorted([key, a, n] for key, a, n, op in found if op != "delete") == self._writer.expected()
+        (events,) = scanned(locate, "things__history", "count(*), count(DISTINCT _id)", s3=s3)
+        assert events == (60, 60)
+
+    def _unfolded_is(self, wanted: int) -> Callable[[], bool]:
+        def look() -> bool:
+            told = self._product.status().get("tables", {}).get("things", {})
+            return bool(told.get("unfolded") == wanted and told.get("lag", {}).get("events") == 0)
+
+        return look
 
 
 def more(producers: Producers, requests: int = 10) -> None:
@@ -41,11 +87,13 @@ def test_on_s3_with_a_store_that_fails(seaweed: SeaweedServer, s3_proxy: FaultPr
     }
     with new_folder("s3") as folder:
         logs = folder / "producers"
-        with running(Product(folder / "data", environment=environment)) as product:
+        with running(Product(folder / "data", environment={**environment, **FOLDS})) as product:
             product.up()
             for table in TABLES:
                 product.declare(table, COLUMNS)
             product.until_status("ok")
+            folded = Folded(product)
+            folded.until_killed()
             with Producers(product.url, product.token, TABLES, logs, events_per_request=10) as producers:
                 more(producers)
                 with s3_proxy.failing(Fault(Kind.SLOW_DOWN)) as overloaded:
@@ -68,6 +116,7 @@ def test_on_s3_with_a_store_that_fails(seaweed: SeaweedServer, s3_proxy: FaultPr
             found = verdict(logs, {table: read_rows(locate, table, s3=direct) for table in TABLES})
             assert found.is_clean, str(found)
             assert locate("clicks").startswith("s3://")
+            folded.check(locate, direct)
             assert found.stored >= found.acked > 0
 
 
@@ -112,12 +161,16 @@ def test_separate_parts_with_bus_and_catalog_on_postgres(two_servers: tuple[Post
     }
     with new_folder("cluster") as folder:
         logs = folder / "producers"
-        with running(Parts(folder / "data", access, environment=environment)) as product:
+        with running(Parts(folder / "data", access, environment={**environment, **FOLDS})) as product:
             gateway = product.gateway()
             for table in TABLES:
                 product.declare(table, COLUMNS)
             pipeline = product.pipeline()
             product.until_ready(pipeline)
+            folded = Folded(product)
+            folded.until_killed()
+            assert pipeline.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+            pipeline = product.pipeline()
             with Producers(product.url, product.token, TABLES, logs, events_per_request=10) as producers:
                 more(producers)
                 product.end(gateway)
@@ -145,6 +198,7 @@ def test_separate_parts_with_bus_and_catalog_on_postgres(two_servers: tuple[Post
             found = verdict(logs, {table: read_rows(locate, table) for table in TABLES})
             assert found.is_clean, str(found)
             assert found.stored >= found.acked > 0
+            folded.check(locate)
             assert not _secrets_in_logs(folder, bus, catalog)
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import pytest
 
 from tests.contract.servers import PostgresServer, running_postgres
 from tests.flow.checker import in_sqlite, scanned
-from tests.flow.mailbox import Mailbox, running_mailbox
+from tests.flow.mailbox import Guard, Mailbox, certificate, running_mailbox
 from tests.flow.product import Product, command_of, eventually, new_folder, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -31,18 +34,31 @@ exclude = ["hidden_*"]
 [sources.closed]
 dsn_file = "closed.dsn"
 
+[sources.nightly]
+dsn_env = "SHOP_DSN"
+schema = "nightly"
+archive_at = "00:00"
+
 [watch.inbox]
 folder = "inbox"
 table = "dropped"
 look_seconds = 0.2
 
+[watch.slowly]
+folder = "slowly"
+table = "grown"
+look_seconds = {slow_look}
+
 [mail]
 host = "127.0.0.1"
 port = {port}
-security = "none"
+security = "starttls"
+user = "frazil"
 sender = "frazil@example.org"
 recipients = ["dba@example.org"]
 """
+SLOW_LOOK_SECONDS = 2.0
+MAIL_PASSWORD = "mailed-and-secret"
 _DROPPED = "SELECT who, n FROM dropped ORDER BY n"
 
 
@@ -111,17 +127,25 @@ def dsn(server: PostgresServer, *, user: str = "frazil", password: str | None = 
 def sources() -> Iterator[Sources]:
     with (
         running_postgres(options={"fsync": "off"}) as server,
-        running_mailbox() as mailbox,
         new_folder("sources") as folder,
+        running_mailbox(Guard(certificate(folder), "frazil", MAIL_PASSWORD)) as mailbox,
     ):
-        (folder / "frazil.toml").write_text(SETTINGS.format(port=mailbox.port))
+        assert mailbox.guard is not None
+        (folder / "frazil.toml").write_text(SETTINGS.format(port=mailbox.port, slow_look=SLOW_LOOK_SECONDS))
         closed = folder / "closed.dsn"
         closed.touch(0o600)
         closed.write_text(dsn(server, user="nobody", password="wrong-and-secret") + "\n")
-        product = Product(folder / "data", environment={"SHOP_DSN": dsn(server)})
+        environment = {
+            "SHOP_DSN": dsn(server),
+            "FRAZIL_MAIL__PASSWORD": MAIL_PASSWORD,
+            "SSL_CERT_FILE": str(mailbox.guard.certificate),
+        }
+        product = Product(folder / "data", environment=environment)
+        found = Sources(folder, product, server, mailbox)
+        found.psql("CREATE SCHEMA nightly", "CREATE TABLE nightly.tickets AS SELECT n FROM generate_series(1, 7) n")
         with running(product):
             product.up()
-            yield Sources(folder, product, server, mailbox)
+            yield found
 
 
 def test_files_by_path_by_upload_and_dropped_into_a_folder(sources: Sources) -> None:
@@ -143,6 +167,68 @@ def test_files_by_path_by_upload_and_dropped_into_a_folder(sources: Sources) -> 
     eventually(lambda: sources.ask(_DROPPED) == [["x", 1], ["y", 2]], what="the second one", every=0.2)
     (lineage,) = sources.product.ask("GET", "/v1/tables/dropped").json()["lineage"]
     assert (lineage["source"], lineage["job"], lineage["loads"]) == ("csv:watch/inbox", "ingest csv", 2)
+
+
+def test_a_file_that_is_dropped_slowly_is_loaded_when_it_is_whole_and_once(sources: Sources) -> None:
+    path = sources.folder / "slowly" / "long.csv"
+    path.parent.mkdir()
+    sources.product.until_part("pipeline", "ok")
+    lines = [f"word {n},{n}\n" for n in range(20)]
+
+    def loads() -> list[dict[str, Any]]:
+        asked: list[dict[str, Any]] = sources.product.ask("GET", "/v1/jobs").json()["jobs"]
+        return [job for job in reversed(asked) if job["asked_by"] == "watch slowly"]
+
+    with path.open("w") as file:
+        file.write("words,n\n")
+        for line in lines:
+            began = time.monotonic()
+            file.write(line)
+            file.flush()
+            time.sleep(SLOW_LOOK_SECONDS / 10)
+            assert time.monotonic() - began < SLOW_LOOK_SECONDS, "this machine stood still: the test says nothing"
+    assert loads() == [], "it was looked at several times while it grew"
+    eventually(lambda: [job["state"] for job in loads()] == ["done"], what="the load of the whole", every=0.2)
+    assert sources.ask("SELECT count(*), count(DISTINCT n), max(n) FROM grown") == [[20, 20, 19]]
+    # The same again: by another name, and written anew.
+    (path.parent / "copy.csv").write_bytes(path.read_bytes())
+    path.write_bytes(path.read_bytes())
+
+    def again() -> list[str]:
+        return [file["state"] for job in loads()[1:] for file in job.get("files", ())]
+
+    eventually(lambda: len(again()) >= 2, what="a look at both", every=0.2)
+    assert again() == ["already loaded"] * 2
+    assert sources.ask("SELECT count(*) FROM grown") == [[20]]
+
+
+def test_a_folder_that_is_followed_from_the_terminal(sources: Sources) -> None:
+    folder = sources.folder / "followed"
+    folder.mkdir()
+    sources.file("followed/a.csv", "who,n", "x,1")
+    data = ("--data", str(sources.product.data))
+    following = sources.product.run("ingest", "csv", str(folder), "--table", "followed", "--watch", *data)
+    rows = "SELECT who, n FROM followed ORDER BY n"
+
+    def said(word: str, times: int = 1) -> None:
+        eventually(
+            lambda: sources.product.said(following).count(word) >= times, what=f"{word!r} on the terminal", every=0.1
+        )
+
+    said("followed: 1 row from 1 file in")
+    assert sources.ask(rows) == [["x", 1]], "what is there already is loaded too"
+    sources.file("followed/b.csv", "who,n", "y,2")
+    said("followed: 1 row from 1 file in", 2)
+    assert sources.ask(rows) == [["x", 1], ["y", 2]]
+    sources.file("followed/c.csv", "who,n", "y,2")
+    said("nothing to do, 1 file loaded before")
+    sources.file("followed/d.csv", "who,n", "y,many", "z")
+    said("Error:")
+    sources.file("followed/e.csv", "who,n", "z,3")
+    eventually(lambda: sources.ask(rows)[-1] == ["z", 3], what="the one after a load that failed", every=0.2)
+    assert len(sources.ask(rows)) == 3
+    following.send_signal(signal.SIGINT)
+    assert following.wait(30) == 0
 
 
 def test_bad_records_are_kept_apart(sources: Sources) -> None:
@@ -205,7 +291,6 @@ def test_a_night_its_report_and_what_became_of_the_mails(sources: Sources) -> No
         "INSERT INTO email_events (sg_message_id, event, at) VALUES ('m1', 'delivered', '2026-11-09 08:00Z'), "
         "('m1', 'open', '2026-11-09 09:00Z'), ('m2', 'bounce', '2026-11-09 08:00Z')",
     )
-    mails = len(sources.mailbox.messages)
     first = sources.ingest("postgres", "archive", "shop", "--date", "2026-11-09")
     assert first["mailed"] and not first["failed"]
     sources.psql("DELETE FROM sent_emails WHERE sg_message_id = 'm5'", "INSERT INTO odd VALUES ('NaN')")
@@ -234,12 +319,28 @@ def test_a_night_its_report_and_what_became_of_the_mails(sources: Sources) -> No
     for kind in ("text", "html"):
         report = Path(second["report"][kind]).read_text()
         assert "sent_emails" in report and "1 FAILED" in report
-    sent = sources.mailbox.messages[mails:]
+    sent = [mail for mail in sources.mailbox.messages if "shop" in mail["Subject"]]
     assert [mail["Subject"] for mail in sent] == [
         "Archive of shop, 2026-11-09: 3 tables",
         "Archive of shop, 2026-11-10: 2 tables, 1 FAILED",
     ]
     assert sent[-1]["To"] == "dba@example.org" and sent[-1].get_content_type() == "multipart/alternative"
+
+
+def test_a_night_comes_by_itself_once(sources: Sources) -> None:
+    """Its time has come when frazil starts; not again on that day, also not by a pipeline that was killed since."""
+
+    def asked() -> list[dict[str, Any]]:
+        jobs: list[dict[str, Any]] = sources.product.ask("GET", "/v1/jobs").json()["jobs"]
+        return [job for job in jobs if job.get("asked_by") == "nightly"]
+
+    today = datetime.now(UTC).date().isoformat()
+    eventually(lambda: asked() and asked()[0]["state"] == "done", what="the night", every=0.5)
+    (night,) = [job for job in asked() if job["night"] == today]
+    assert (night["source"], night["failed"], night["rows"], night["mailed"]) == ("nightly", 0, 7, True)
+    assert sources.ask("SELECT CAST(min(dt) AS VARCHAR), count(*), max(n) FROM archive.tickets") == [[today, 7, 7]]
+    subjects = [mail["Subject"] for mail in sources.mailbox.messages]
+    assert subjects.count(f"Archive of nightly, {today}: 1 table") == 1
 
 
 def test_a_table_kept_in_step(sources: Sources) -> None:
@@ -291,7 +392,8 @@ def test_no_password_is_told_and_no_upload_is_left(sources: Sources) -> None:
     sources.file("one.csv", "a", "1")
     sources.ingest("csv", str(sources.folder / "one.csv"), "--table", "one", "--upload")
     assert list((sources.product.data / "uploads").iterdir()) == []
-    secrets = [sources.postgres.credentials["password"].encode(), b"wrong-and-secret"]
+    secrets = [sources.postgres.credentials["password"].encode(), b"wrong-and-secret", MAIL_PASSWORD.encode()]
+    assert sources.mailbox.signed_in
     kept = [path for path in sources.product.data.rglob("*") if path.is_file()]
     told = [*kept, *sources.folder.glob("*.out")]
     assert {path.parent.name for path in told} >= {"logs", "journal", "reports"}

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,53 +16,31 @@ from frazil.lake import (
     drop_entity,
     finish_declaring,
     load_entity,
-    open_lake,
     undrop,
 )
-from frazil.storage import Warehouse
+from tests.kills import Address, address, killed_at
 
-ROOT = Path(__file__).parent.parent.parent
 SPEC = parse_table({"name": "users", "kind": "entity", "key": ["id"], "columns": {"id": "long", "name": "string"}})
 FED = {"stream": "s", "identity": "i"}
 
-PROBE = """
-import sys
-from dataclasses import replace
-from frazil.lake import Lake, open_lake, create_entity, drop_entity, alter_entity, undrop
-from frazil.storage import Warehouse
-from tests.lake.test_entity import SPEC, FED
-lake = open_lake(sys.argv[1], Warehouse(sys.argv[2]))
-if sys.argv[3] == "declare":
-    create_entity(lake, SPEC, **FED)
-elif sys.argv[3] == "drop":
-    drop_entity(lake, SPEC.name)
-elif sys.argv[3] == "undrop":
-    undrop(lake, SPEC.name)
-else:
-    alter_entity(lake, SPEC.name, lambda spec: replace(spec, description="people"))
-"""
+
+def act(there: Address, what: str) -> None:
+    lake = there.open()
+    match what:
+        case "declare":
+            create_entity(lake, SPEC, **FED)
+        case "drop":
+            drop_entity(lake, SPEC.name)
+        case "undrop":
+            undrop(lake, SPEC.name)
+        case _:
+            alter_entity(lake, SPEC.name, lambda spec: replace(spec, description="people"))
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Lake]:
-    """A lake that the process to be killed can open too."""
-    opened = open_lake(f"sqlite:///{tmp_path}/catalog.db", Warehouse(f"file://{tmp_path}/warehouse"))
-    yield opened
-    opened.close()
-
-
-def killed(tmp_path: Path, what: str, point: str) -> None:
+def killed(lake: Lake, what: str, point: str) -> None:
     """Do it in another process, which is killed at the point."""
-    probe = subprocess.run(
-        [sys.executable, "-c", PROBE, f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", what],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FRAZIL_CRASH_AT": point},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert probe.returncode == -signal.SIGKILL, probe.stderr[-2000:]
+    killed_at(point, act, address(lake), what)
+    lake._loaded.clear()
 
 
 def names(lake: Lake) -> list[str]:
@@ -83,32 +56,32 @@ def test_an_entity_is_two_tables_that_know_each_other(lake: Lake) -> None:
     assert "_patch" in found.history.spec.row_schema().names and "_patch" not in found.spec.row_schema().names
 
 
-def test_a_declaration_that_broke_off_is_finished_by_the_same_one(here: Lake, tmp_path: Path) -> None:
-    killed(tmp_path, "declare", "after_history_before_base")
-    assert names(here) == ["main.users__history"]
-    finished = finish_declaring(here, SPEC)
-    assert finished is not None and load_entity(here, "main.users").history.uuid == finished.history.uuid
+def test_a_declaration_that_broke_off_is_finished_by_the_same_one(lake: Lake) -> None:
+    killed(lake, "declare", "after_history_before_base")
+    assert names(lake) == ["main.users__history"]
+    finished = finish_declaring(lake, SPEC)
+    assert finished is not None and load_entity(lake, "main.users").history.uuid == finished.history.uuid
 
 
-def test_a_declaration_that_broke_off_gives_way_to_another_one(here: Lake, tmp_path: Path) -> None:
-    killed(tmp_path, "declare", "after_history_before_base")
+def test_a_declaration_that_broke_off_gives_way_to_another_one(lake: Lake) -> None:
+    killed(lake, "declare", "after_history_before_base")
     other = parse_table({"name": "users", "columns": {"id": "long"}})
-    assert finish_declaring(here, other) is None and names(here) == []
+    assert finish_declaring(lake, other) is None and names(lake) == []
 
 
 @pytest.mark.parametrize("how", ["drop", "undrop"])
-def test_a_drop_that_broke_off_is_finished_either_way(here: Lake, tmp_path: Path, how: str) -> None:
-    made = create_entity(here, SPEC, **FED)
-    killed(tmp_path, "drop", "after_drop_of_history")
+def test_a_drop_that_broke_off_is_finished_either_way(lake: Lake, how: str) -> None:
+    made = create_entity(lake, SPEC, **FED)
+    killed(lake, "drop", "after_drop_of_history")
     with pytest.raises(NotFound) as refused:
-        load_entity(here, "main.users")
+        load_entity(lake, "main.users")
     assert refused.value.code == "history_missing"
     if how == "drop":
-        drop_entity(here, "main.users")
-        assert names(here) == [] and set(here.dropped()) == {"main.users", "main.users__history"}
+        drop_entity(lake, "main.users")
+        assert names(lake) == [] and set(lake.dropped()) == {"main.users", "main.users__history"}
     else:
-        undrop(here, "main.users")
-        assert load_entity(here, "main.users").history.uuid == made.history.uuid
+        undrop(lake, "main.users")
+        assert load_entity(lake, "main.users").history.uuid == made.history.uuid
 
 
 def test_of_several_dropped_histories_the_right_one_comes_back(lake: Lake) -> None:
@@ -123,23 +96,23 @@ def test_of_several_dropped_histories_the_right_one_comes_back(lake: Lake) -> No
         undrop(lake, "main.users")
 
 
-def test_an_undrop_that_broke_off_is_finished_by_another(here: Lake, tmp_path: Path) -> None:
-    made = create_entity(here, SPEC, **FED)
-    drop_entity(here, "main.users")
-    killed(tmp_path, "undrop", "after_undrop_of_base")
+def test_an_undrop_that_broke_off_is_finished_by_another(lake: Lake) -> None:
+    made = create_entity(lake, SPEC, **FED)
+    drop_entity(lake, "main.users")
+    killed(lake, "undrop", "after_undrop_of_base")
     with pytest.raises(NotFound):
-        load_entity(here, "main.users")
-    undrop(here, "main.users")
-    assert load_entity(here, "main.users").history.uuid == made.history.uuid
+        load_entity(lake, "main.users")
+    undrop(lake, "main.users")
+    assert load_entity(lake, "main.users").history.uuid == made.history.uuid
 
 
-def test_an_alteration_that_broke_off_is_what_the_entity_says_of_itself(here: Lake, tmp_path: Path) -> None:
-    create_entity(here, SPEC, **FED)
-    killed(tmp_path, "alter", "after_alter_of_history")
-    assert here.table("main.users").spec.description == ""
-    assert load_entity(here, "main.users").spec.description == "people"
-    alter_entity(here, "main.users", lambda spec: spec)
-    assert here.table("main.users").spec.description == "people"
+def test_an_alteration_that_broke_off_is_what_the_entity_says_of_itself(lake: Lake) -> None:
+    create_entity(lake, SPEC, **FED)
+    killed(lake, "alter", "after_alter_of_history")
+    assert lake.table("main.users").spec.description == ""
+    assert load_entity(lake, "main.users").spec.description == "people"
+    alter_entity(lake, "main.users", lambda spec: spec)
+    assert lake.table("main.users").spec.description == "people"
 
 
 @pytest.mark.parametrize(

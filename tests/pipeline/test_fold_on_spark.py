@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import random
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,12 +25,13 @@ from frazil.pipeline.folder import Folder
 from frazil.pipeline.maintenance import Maintenance
 from frazil.pipeline.target import SparkTarget, expire
 from tests.entity_model import Model
+from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake, events, send, some_table
+from tests.pipeline.joined_spark import Jvm, jvm_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ROOT = Path(__file__).parent.parent.parent
-KILL_PATIENCE_SECONDS = 240
 COLUMNS = {"k": "long", "a": "string", "tags": "list<string>"}
 
 
@@ -278,6 +276,10 @@ def test_the_points_are_those_in_the_code() -> None:
     assert set(re.findall(r"crash_point\(\"(\w+)\"\)", source)) <= set(POINTS)
 
 
+def fold_in_another_process(there: Address, jvm: Jvm, name: str) -> None:
+    Folder(there.open(), name, jvm.join()).fold()
+
+
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_kill_at(spark_lake: SparkLake, point: str) -> None:
     """The fold after it takes up what it left: the same state, nothing doubled."""
@@ -285,23 +287,8 @@ async def test_a_kill_at(spark_lake: SparkLake, point: str) -> None:
     await it.commit(("upsert", 1, 0, {"a": "x"}), ("upsert", 2, 0, {"a": "x"}))
     it.folder.fold()
     await it.commit(("patch", 1, 1, {"tags": ["t"]}), ("delete", 2, 1, {}), ("upsert", 3, 0, {"a": "z"}))
-    probe = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.pipeline.fold_probe",
-            spark_lake.catalog_url,
-            spark_lake.lake.warehouse.url,
-            it.name,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FRAZIL_CRASH_AT": point},
-        capture_output=True,
-        text=True,
-        timeout=KILL_PATIENCE_SECONDS,
-        check=False,
-    )
-    assert probe.returncode == -signal.SIGKILL, probe.stderr[-2000:]
+    lake, session = spark_lake.lake, spark_lake.session
+    await asyncio.to_thread(killed_at, point, fold_in_another_process, address(lake), jvm_of(session), it.name)
     published = point in ("after_publish_before_reload", "after_fold")
     assert (it.folder.load().unfolded_rows == 0) is published
     done = it.folder.fold()

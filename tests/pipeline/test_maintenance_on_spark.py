@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +25,14 @@ from frazil.pipeline.committer import Committer, Limits
 from frazil.pipeline.maintenance import Maintenance
 from frazil.pipeline.target import SparkTarget, stage
 from frazil.storage import local_path
+from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table
+from tests.pipeline.joined_spark import Jvm, jvm_of
 from tests.store_fixtures import duckdb_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAY = 86_400.0
 ROOT = Path(__file__).parent.parent.parent
-KILL_PATIENCE_SECONDS = 240
 
 
 def now() -> datetime:
@@ -274,24 +271,12 @@ def step_at(point: str) -> What:
     return STEP_AT[point.partition("_")[2]]
 
 
-def killed_at(point: str, spark_lake: SparkLake, name: str, before: datetime, trace: Path) -> int:
-    trace.mkdir()
-    words = [spark_lake.catalog_url, spark_lake.lake.warehouse.url, name, step_at(point), before.isoformat()]
-    environment = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.maintenance_probe", *words],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        timeout=KILL_PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (trace / point).exists(), done.stderr.decode()[-3000:]
-    return done.returncode
+def maintain_in_another_process(there: Address, jvm: Jvm, step: Step) -> None:
+    Maintenance(there.open(), jvm.join(), MaintenanceSettings()).run(step)
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_after_a_kill_a_second_run_finishes_the_job(spark_lake: SparkLake, tmp_path: Path, point: str) -> None:
+async def test_after_a_kill_a_second_run_finishes_the_job(spark_lake: SparkLake, point: str) -> None:
     place = await fed(spark_lake, 4)
     folder = local_path(place.table.iceberg.location())
     left = [folder / "data" / f"left{n}.parquet" for n in range(3)]
@@ -301,9 +286,11 @@ async def test_after_a_kill_a_second_run_finishes_the_job(spark_lake: SparkLake,
     if step_at(point) == "expire":
         doing.run(Step("compact", place.name, "a test"))
     before, watermark, moment = place.rows(), place.table.watermark, later()
-    assert killed_at(point, spark_lake, place.name, moment, tmp_path / "trace") == -signal.SIGKILL
+    step = Step(step_at(point), place.name, "a test", before=moment)
+    others = address(spark_lake.lake), jvm_of(spark_lake.session), step
+    await asyncio.to_thread(killed_at, point, maintain_in_another_process, *others)
     assert place.rows() == before and place.table.watermark == watermark, "a kill changes no row"
-    worker(spark_lake).run(Step(step_at(point), place.name, "a test", before=moment))
+    worker(spark_lake).run(step)
     assert place.rows() == before and place.table.watermark == watermark
     health = health_of(place.table, small_below=1 << 20)
     if step_at(point) == "compact":

@@ -23,6 +23,8 @@ _LOOK_SECONDS = 1.0
 _ENDINGS = (".csv", ".tsv", ".txt", ".psv")
 _PACKED = (".gz", ".bz2", ".zst")
 
+_Mark = tuple[int, int]
+
 
 def csv(
     paths: Annotated[list[str], typer.Argument(metavar="PATH|GLOB|DIR", help="Files, patterns or folders.")],
@@ -74,13 +76,12 @@ def csv(
                 hint=f"declare the table first: frazil tables create {table} --column …",
             )
         load = _Loader(client, table, options if remote else {**options, "columns": columns}, remote, timeout, as_json)
-        files = expanded(paths)
-        if files:
-            load(files)
-        elif not watch:
-            raise NotFound(f"no file is at {' '.join(paths)}", code="no_such_file", hint="look at the path")
         if watch:
-            _follow(paths, load, set(_marks(files).items()))
+            _follow(paths, load)
+        elif files := expanded(paths):
+            load(files)
+        else:
+            raise NotFound(f"no file is at {' '.join(paths)}", code="no_such_file", hint="look at the path")
 
 
 class _Loader:
@@ -161,33 +162,46 @@ def _is_csv(file: Path) -> bool:
     return file.is_file() and not name.startswith(".") and name.endswith(_ENDINGS)
 
 
-def _follow(paths: list[str], load: Callable[[list[str]], None], loaded: set[tuple[str, tuple[int, int]]]) -> None:
-    """Load each file that appears or changes, once it has been still for a look. A load that fails is told once."""
-    before: dict[str, tuple[int, int]] = {}
-    print(f"watching {' '.join(paths)} (Ctrl-C ends it)", file=sys.stderr)
+def _follow(paths: list[str], load: Callable[[list[str]], None]) -> None:
+    """Load each file that is there, appears or changes, once it has been still for a look.
+
+    A load that fails is told and left until its files change; one that may pass by itself is told once and tried again.
+    """
+    before: dict[str, _Mark] = {}
+    loaded: dict[str, _Mark] = {}
+    told = ""
+    print(f"watching {' '.join(paths)} (Ctrl-C ends it)", file=sys.stderr, flush=True)
     try:
         while True:
             marks = _marks(expanded(paths))
-            still = [file for file, mark in marks.items() if before.get(file) == mark and (file, mark) not in loaded]
+            still = [file for file, mark in marks.items() if before.get(file) == mark != loaded.get(file)]
+            before = marks
             if still:
-                loaded |= {(file, marks[file]) for file in still}
                 try:
                     load(still)
                 except FrazilError as error:
-                    tell_error(error, as_json=False)
-            before = marks
+                    if error.message != told:
+                        tell_error(error, as_json=False)
+                    told = error.message
+                    if error.transient:
+                        still = []
+                else:
+                    told = ""
+                # As they were when they were looked at: what was written meanwhile is loaded next.
+                loaded |= {file: marks[file] for file in still}
+                sys.stdout.flush()
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         return
 
 
-def _marks(files: list[str]) -> dict[str, tuple[int, int]]:
+def _marks(files: list[str]) -> dict[str, _Mark]:
     marks = {}
     for file in files:
         try:
             status = Path(file).stat()
-        except FileNotFoundError:
-            continue
+        except OSError:
+            continue  # gone since it was listed, or not there yet
         marks[file] = (status.st_size, status.st_mtime_ns)
     return marks
 

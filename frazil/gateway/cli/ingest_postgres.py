@@ -122,6 +122,8 @@ def _print_night(done: dict[str, Any]) -> None:
             f"snapshot {line['snapshot_id']}  v{line['metadata_version']}  {line['seconds']:.1f} s"
         )
     print(f"{counted(done['rows'], 'row')} in {done['seconds']:.1f} s; report: {done['report']['html']}")
+    if done.get("mail_error"):
+        print(f"not mailed: {done['mail_error']}")
 
 
 def _print_refresh(done: dict[str, Any], *, as_json: bool) -> None:

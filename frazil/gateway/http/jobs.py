@@ -25,10 +25,15 @@ class Jobs:
         return answer({"jobs": await asyncio.to_thread(list_jobs, self._gateway.lake.registry)})
 
     async def show(self, request: Request) -> Response:
-        """For admins, and for the token that asked for it; to others there is no such job."""
+        """For admins, and for the token that asked for it; to others there is no such job.
+
+        Whoever is told that it is done finds here what it did, without waiting for the next look at the catalog.
+        """
         only(request)
         identity = identity_of(request)
         told = await asyncio.to_thread(job_status, self._gateway.lake.registry, request.path_params["id"][:100])
         if not identity.is_admin and told["asked_by"] != identity.id:
             raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
+        if told["state"] == "done":
+            await self._gateway.directory.refresh()
         return answer(told)

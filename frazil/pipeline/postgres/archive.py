@@ -85,7 +85,7 @@ def archive(
         )
         snapshot.check()
         taken_at = snapshot.taken_at
-        moment = snapshot.snapshot_id
+        moment = snapshot.moment
     crash_point("after_postgres_read")
     for piece, result in zip(pieces, done, strict=True):
         table = next(one for one in found if one.source == piece.table)

@@ -161,7 +161,7 @@ class _Refresh:
     @property
     def _load_id(self) -> str:
         """Of the request, and of the moment that was read: what is read again after a kill is another load."""
-        return f"{self._job.id.partition('-')[2]}-{self._snapshot.snapshot_id}"
+        return f"{self._job.id.partition('-')[2]}-{self._snapshot.moment}"
 
     def _target(self) -> LakeTable:
         try:
@@ -295,6 +295,7 @@ class _Refresh:
                 work, spool_rows, doing=f"load {target.name}", tell=lambda n: tell({"read": n, "of": len(work)})
             )
             self._snapshot.check()
+            crash_point("after_refresh_spooled")
             rows = sum(piece.rows for piece in done)
             if read is not None:
                 counts = {"upserts": rows}
@@ -304,6 +305,7 @@ class _Refresh:
         crash_point("after_refresh_sent")
         record = self._record(rows, read, **counts)
         begin_load(self._lake.registry, target.uuid, record)
+        crash_point("after_refresh_begun")
         record = complete_load(self._lake.registry, target.uuid, record, snapshot_id=None)
         return {**self._told(target, record), "token": str(token) if token else None}
 
@@ -327,6 +329,7 @@ class _Refresh:
             columns=columns,
             schema=pa.schema([(name, column.type.arrow) for name, column in entity.spec.columns.items()]),
         )
+        crash_point("after_refresh_compared")
         tokens = [self._sent(entity, changed, "upsert", tell), self._sent(entity, gone, "delete", tell)]
         upserts, deletes = (_count(part) for part in (changed, gone))
         counts = {"upserts": upserts, "deletes": deletes, "unchanged": rows - upserts}

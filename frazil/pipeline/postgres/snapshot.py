@@ -54,6 +54,11 @@ class Exported:
     cursor: Cursor
     dsn: Dsn
 
+    @property
+    def moment(self) -> str:
+        """Names what is read in it, as nothing else is named: after a restart a server counts its snapshots anew."""
+        return f"{self.snapshot_id}-{''.join(filter(str.isdigit, self.taken_at))}"
+
     def check(self) -> None:
         """Pass if the snapshot and its locks were held until now."""
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.errors import InvalidInput
+from frazil.errors import InvalidInput, Unavailable
 from frazil.gateway.cli import ingest_csv
 
 
@@ -38,7 +38,11 @@ def test_columns_and_checks_are_declared_together() -> None:
 def test_a_followed_folder_is_loaded_as_it_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[list[str]] = []
     # What is written between two looks: to which file, and how long it is then.
-    moments = iter([("a.csv", 1), ("a.csv", 2), None, ("b.csv", 1), None, None])
+    moments = iter([("a.csv", 1), ("a.csv", 2), None, ("b.csv", 1), None, None, None, None])
+    fails = [
+        InvalidInput("a load that fails is told, and the others go on"),
+        Unavailable("one that may pass by itself is tried again"),
+    ]
 
     def sleep(seconds: float) -> None:
         try:
@@ -50,9 +54,12 @@ def test_a_followed_folder_is_loaded_as_it_fills(tmp_path: Path, monkeypatch: py
 
     def load(files: list[str]) -> None:
         loaded.append([Path(file).name for file in files])
-        if len(loaded) == 1:
-            raise InvalidInput("a load that fails is told, and the others go on")
+        if len(loaded) == 3:
+            (tmp_path / "b.csv").write_text("written to while it is read")
+        if fails:
+            raise fails.pop(0)
 
+    (tmp_path / "a.csv").write_text("half of")
     monkeypatch.setattr("frazil.gateway.cli.ingest_csv.time.sleep", sleep)
-    ingest_csv._follow([str(tmp_path)], load, set())
-    assert loaded == [["a.csv"], ["b.csv"]]
+    ingest_csv._follow([str(tmp_path)], load)
+    assert loaded == [["a.csv"], ["b.csv"], ["b.csv"], ["b.csv"]]

@@ -125,3 +125,15 @@ async def test_a_bulk_table_takes_no_events(gateway: Running, lake: Lake) -> Non
     assert lake.table("archive.nights").spec == parse_table(declared)
     status = (await gateway.http.get("/v1/status")).json()
     assert "archive.nights" in status["tables"]
+
+
+async def test_what_a_finished_job_made_is_there_for_whoever_is_told(gateway: Running, lake: Lake) -> None:
+    directory = gateway.gateway.directory
+    await directory.close()  # nothing is looked for in the background any more
+    job = ask_job(lake.registry, "csv", "main.made", {})
+    await gateway.http.get(f"/v1/jobs/{job.id}")
+    lake.create_bulk(parse_table({"name": "made", "kind": "bulk", "columns": {"a": "long"}}))
+    finish_job(lake.registry, job, {"state": "done"})
+    assert "main.made" not in {table.name for table in directory.tables()}
+    assert (await gateway.http.get(f"/v1/jobs/{job.id}")).json()["state"] == "done"
+    assert "main.made" in {table.name for table in directory.tables()}

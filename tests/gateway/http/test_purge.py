@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from frazil.bus import EventBus, open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict
+from frazil.events.table import parse_table
 from frazil.gateway.ingest import purging
-from frazil.lake import Lake, begin_purge, plan_purge, repair_catalog
-from frazil.lake import purge as lake_purge
-from frazil.storage import local_path
+from frazil.lake import Lake, LakeTable, begin_purge, drop_entity, plan_purge, repair_catalog
+from frazil.runtime.declare import make_table
+from frazil.storage import Journal, local_path
+from tests.contract.servers import running_nats
 from tests.gateway.http.harness import Running, commit, event
-
-
-class Died(BaseException):
-    pass
+from tests.kills import Address, address, killed_at
+from tests.lake.staging import append
+from tests.lake_fixtures import events, send
 
 
 async def dropped(gateway: Running, bus: MemoryBus, lake: Lake) -> tuple[str, str]:
@@ -47,32 +54,73 @@ async def test_a_dropped_table_is_deleted_for_good(gateway: Running, memory_bus:
     assert (await gateway.http.delete("/v1/tables/orders?dry_run=true")).status_code == 422
 
 
+# The address of a bus, and with what it is entered.
+Place = tuple[str, Mapping[str, str]]
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[Place]:
+    with running_nats() as server:
+        yield server.url, dict(server.credentials)
+
+
+async def _bus(place: Place) -> EventBus:
+    url, credentials = place
+    return await open_bus(url, credentials=credentials, max_bytes=64 << 20)
+
+
+async def _declared(bus: EventBus, lake: Lake, **declared: Any) -> LakeTable:
+    """A table with a row in it, and an event on its stream."""
+    spec = parse_table({"name": "orders", "columns": {"v": "long"}, **declared})
+    table = await make_table(bus, lake, spec)
+    written = lake.table("main.orders__history") if spec.kind == "entity" else table
+    stream = await bus.open(written.stream)
+    await send(stream, events(written.spec, ["a"], v=[1]))
+    append(lake, written.name, [{"v": 1}])
+    return written
+
+
+async def _purged(there: Address, place: Place, folder: Path) -> None:
+    bus = await _bus(place)
+    lake = there.open()
+    await purging.purge("main.orders", bus=bus, lake=lake, journal=Journal(folder / "journal"), dry_run=False)
+    lake.close()
+    await bus.close()
+
+
+def _purge(*words: Any) -> None:
+    asyncio.run(_purged(*words))
+
+
+@pytest.mark.parametrize("kind", ["log", "entity"])
 @pytest.mark.parametrize(
     "stop", ["after_purge_began", "after_purge_of_stream", "amid_purge", "amid_purge:4", "before_purge_of_row"]
 )
-async def test_a_purge_that_was_cut_off_is_finished_by_the_next(
-    gateway: Running, memory_bus: MemoryBus, lake: Lake, monkeypatch: pytest.MonkeyPatch, stop: str
+async def test_a_purge_that_is_killed_is_finished_by_the_next(
+    nats: Place, lake: Lake, tmp_path: Path, stop: str, kind: str
 ) -> None:
-    folder, stream = await dropped(gateway, memory_bus, lake)
-    point, _, nth = stop.partition(":")
-    hits = 0
+    """Beside it a living table of the same name, which has its rows and its stream in the end."""
+    bus = await _bus(nats)
+    before = set(await bus.names())
+    more = {"kind": "entity", "key": ["v"]} if kind == "entity" else {}
+    await _declared(bus, lake, **more)
+    (drop_entity if kind == "entity" else Lake.drop)(lake, "main.orders")
+    living = await _declared(bus, lake)
+    hidden = set(lake.every_location()) - {"main.orders"}
+    folders = [local_path(lake.every_location()[name].rpartition("/metadata/")[0]) for name in hidden]
+    assert len(folders) == (2 if kind == "entity" else 1) and all(folder.exists() for folder in folders)
 
-    def die(reached: str) -> None:
-        nonlocal hits
-        hits += reached == point
-        if hits == int(nth or 1):
-            raise Died
-
-    words = {"bus": memory_bus, "lake": lake, "journal": gateway.gateway.journal, "dry_run": False}
-    with monkeypatch.context() as patched:
-        patched.setattr(lake_purge, "crash_point", die)
-        patched.setattr(purging, "crash_point", die)
-        with pytest.raises(Died):
-            await purging.purge("main.orders", **words)  # type: ignore[arg-type]
-    assert lake.dropped() == {}, "nobody can bring back half a table"
-    assert len(lake.every_location()) == 1, "it is known that there is work left"
-    await purging.purge("main.orders", **words)  # type: ignore[arg-type]
-    assert lake.every_location() == {} and not local_path(folder).exists() and stream not in await memory_bus.names()
+    await asyncio.to_thread(killed_at, stop, _purge, address(lake), nats, tmp_path)
+    assert "main.orders" in lake.every_location() and len(lake.every_location()) >= 2, "there is work left, as is known"
+    purged = [name for name in lake.every_location() if name.endswith("-purged")]
+    assert len(purged) == 1, "nobody can bring back half a table"
+    await _purged(address(lake), nats, tmp_path)
+    assert set(lake.every_location()) == {"main.orders"} and not any(folder.exists() for folder in folders)
+    assert set(await bus.names()) - before == {living.stream}
+    assert lake.table("main.orders").uuid == living.uuid and lake.table("main.orders").rows == 1
+    assert await (await bus.open(living.stream)).head() == 1
+    await bus.delete(living.stream)
+    await bus.close()
 
 
 async def test_a_table_that_was_brought_back_meanwhile_is_not_purged(

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -24,10 +20,10 @@ from frazil.events.table import TableSpec, parse_table
 from frazil.lake import Job, Lake, LakeTable, ask_job, create_entity, job_status, lineage, load_records, open_lake
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.storage import Warehouse
+from tests.kills import address, finished, killed_at
+from tests.pipeline.csv.csv_probe import do_csv_jobs
 from tests.pipeline.in_process import FolderSender, InProcessTasks, KeptSender
 
-ROOT = Path(__file__).parent.parent.parent.parent
-KILL_PATIENCE_SECONDS = 120
 CRASH_POINTS = [
     "after_csv_scan",
     "after_csv_declare",
@@ -348,12 +344,7 @@ def test_a_load_into_an_entity_that_is_killed_sends_each_row_once(place: Place, 
 
 def kill_then_finish(place: Place, point: str) -> None:
     """Do the open jobs in a process that is killed at this point, then in others that are not."""
-    command = [sys.executable, "-m", "tests.pipeline.csv.csv_probe", f"sqlite:///{place.folder}/catalog.db"]
-    command += [f"file://{place.folder}/warehouse", str(place.folder / "sent")]
-    trace = place.folder / "trace"
-    trace.mkdir()
-    crashing = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
-    killed = subprocess.run(command, cwd=ROOT, env=crashing, timeout=KILL_PATIENCE_SECONDS, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL and (trace / point).exists(), killed.stderr.decode()[-2000:]
+    words = address(place.lake), place.folder / "sent"
+    killed_at(point, do_csv_jobs, *words)
     for _ in range(2):
-        subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+        finished(do_csv_jobs, *words)

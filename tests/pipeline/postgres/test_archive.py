@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -19,15 +15,15 @@ from frazil.errors import Unavailable
 from frazil.lake import Job, Lake, ask_job, finish_job, job_status, lineage, load_records, open_jobs, open_lake
 from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.postgres.nightly import Nightly
-from frazil.pipeline.settings import SourceSettings
+from frazil.pipeline.settings import MailSettings, SourceSettings
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
+from tests.flow.mailbox import Guard, certificate, running_mailbox
+from tests.kills import address, finished, killed_at
 from tests.pipeline.in_process import InProcessTasks
-from tests.pipeline.postgres.archive_probe import tools
+from tests.pipeline.postgres.archive_probe import do_postgres_jobs, tools
 from tests.pipeline.postgres.conftest import psql
 
-ROOT = Path(__file__).parent.parent.parent.parent
-KILL_PATIENCE_SECONDS = 120
 MONDAY, TUESDAY = date(2026, 11, 16), date(2026, 11, 17)
 
 
@@ -61,8 +57,9 @@ class Place:
         finish_job(self.lake.registry, job, {"state": "done"})
         return told
 
-    def loads(self, tasks: InProcessTasks | None = None) -> PostgresLoads:
-        return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=self.folder / "reports")
+    def loads(self, tasks: InProcessTasks | None = None, mail: MailSettings | None = None) -> PostgresLoads:
+        reports = self.folder / "reports"
+        return PostgresLoads(tools(self.lake, tasks=tasks), {"shop": self.settings}, reports=reports, mail=mail)
 
     def rows(self, table: str, night: date | None = None, *, snapshot_id: int | None = None) -> list[dict[str, Any]]:
         found = self.lake.table(f"archive.{table}").iceberg.scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
@@ -187,6 +184,33 @@ def test_a_source_that_cannot_be_reached_says_so_without_its_password(place: Pla
     assert "hush-hush" not in f"{failed.value} {failed.value.hint} {failed.value.details}"
 
 
+def test_a_mail_that_fails_is_told_and_the_night_is_archived(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = certificate(place.folder)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    words = {"host": "127.0.0.1", "user": "frazil", "sender": "f@example.org", "recipients": ["dba@example.org"]}
+    told: list[dict[str, Any]] = []
+    with running_mailbox(Guard(trusted, "frazil", "right-and-secret")) as mailbox:
+
+        def archived(password: str) -> dict[str, Any]:
+            mail = MailSettings.model_validate({**words, "port": mailbox.port, "password": password})
+            told.append(place.loads(mail=mail).do(place.ask(MONDAY), lambda progress: None))
+            return told[-1]
+
+        right, wrong = archived("right-and-secret"), archived("wrong-and-secret")
+        monkeypatch.delenv("SSL_CERT_FILE")
+        strange = archived("right-and-secret")
+    assert right["mailed"] and "mail_error" not in right
+    assert not wrong["mailed"] and "does not accept the user or the password" in wrong["mail_error"]
+    assert not strange["mailed"] and "certificate cannot be trusted" in strange["mail_error"]
+    assert [message["Subject"] for message in mailbox.messages] == ["Archive of shop, 2026-11-16: 2 tables"]
+    assert wrong["failed"] == 0 and len(place.rows("documents", MONDAY)) == 20
+    assert "documents" in Path(wrong["report"]["text"]).read_text()
+    assert "does not accept" in caplog.text
+    assert "and-secret" not in f"{caplog.text} {told}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
@@ -204,25 +228,12 @@ def test_an_archive_that_is_killed_is_made_by_the_next_process(place: Place, poi
     place.sql("INSERT INTO documents VALUES (77, 'more', 1)")
     job = place.ask(TUESDAY)
     assert place.settings.dsn_file
-    command = [
-        sys.executable,
-        "-m",
-        "tests.pipeline.postgres.archive_probe",
-        f"sqlite:///{place.folder}/catalog.db",
-        f"file://{place.folder}/warehouse",
-        str(place.settings.dsn_file),
-        place.schema,
-        str(place.folder / "sent"),
-    ]
-    trace = place.folder / "trace"
-    trace.mkdir()
-    crashing = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
-    killed = subprocess.run(command, cwd=ROOT, env=crashing, timeout=KILL_PATIENCE_SECONDS, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL and (trace / point).exists(), killed.stderr.decode()[-2000:]
+    words = address(place.lake), place.settings.dsn_file, place.schema, place.folder / "sent"
+    killed_at(point, do_postgres_jobs, *words)
     # Between the two tries the database goes on: the tables must agree with each other all the same.
     place.sql("INSERT INTO persons VALUES (3, 'Barbara')", "DELETE FROM documents WHERE id = 1")
     for _ in range(2):
-        subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+        finished(do_postgres_jobs, *words)
     assert job_status(place.lake.registry, job.id)["failed"] == 0
     assert (len(place.rows("documents", MONDAY)), len(place.rows("persons", MONDAY))) == (20, 2)
     assert (len(place.rows("documents", TUESDAY)), len(place.rows("persons", TUESDAY))) == (20, 3)

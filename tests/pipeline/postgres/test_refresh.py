@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +17,10 @@ from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.settings import SourceSettings
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
+from tests.kills import address, finished, killed_at
 from tests.pipeline.in_process import FolderSender, KeptSender
-from tests.pipeline.postgres.archive_probe import tools
+from tests.pipeline.postgres.archive_probe import do_postgres_jobs, tools
 from tests.pipeline.postgres.conftest import psql
-
-ROOT = Path(__file__).parent.parent.parent.parent
-KILL_PATIENCE_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -154,20 +148,14 @@ def test_columns_that_are_added_follow_the_policy(place: Place) -> None:
 )
 def test_a_refresh_that_is_killed_is_finished_and_brings_each_row_once(place: Place, point: str, kind: str) -> None:
     job = place.ask("incremental", "persons", cursor="updated_at", kind=kind)
-    command = [sys.executable, "-m", "tests.pipeline.postgres.archive_probe"]
-    command += [f"sqlite:///{place.folder}/catalog.db", f"file://{place.folder}/warehouse"]
-    command += [str(place.folder / "dsn"), place.schema, str(place.folder / "sent")]
-    trace = place.folder / "trace"
-    trace.mkdir()
-    crashing = {**os.environ, "FRAZIL_CRASH_AT": point, "FRAZIL_CRASH_TRACE": str(trace)}
-    killed = subprocess.run(command, cwd=ROOT, env=crashing, timeout=KILL_PATIENCE_SECONDS, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL and (trace / point).exists(), killed.stderr.decode()[-2000:]
+    words = address(place.lake), place.folder / "dsn", place.schema, place.folder / "sent"
+    killed_at(point, do_postgres_jobs, *words)
     for _ in range(2):
-        subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+        finished(do_postgres_jobs, *words)
     assert job_status(place.lake.registry, job.id)["rows"] == 2
     place.sql("INSERT INTO persons VALUES (3, 'c', '2026-11-09Z')")
     place.ask("incremental", "persons", cursor="updated_at")
-    subprocess.run(command, cwd=ROOT, check=True, timeout=KILL_PATIENCE_SECONDS)
+    finished(do_postgres_jobs, *words)
     if kind == "log":
         assert place.rows("persons", "id") == [(1,), (2,), (3,)], "the cursor was kept as well"
     else:
