@@ -72,7 +72,7 @@ def _spans(text: str, first: int, last: int, starts: Sequence[int], chunking: Ch
         yield _trimmed(text, start, end)
         if end >= last:
             return
-        start = _next_start(text, start, end, last, starts, chunking, is_whole)
+        start = _trimmed(text, _next_start(text, start, end, last, starts, chunking, is_whole), last)[0]
 
 
 def _end(text: str, start: int, last: int, starts: Sequence[int], size: int) -> tuple[int, bool]:
@@ -101,14 +101,19 @@ def _next_start(
         if starts[index] >= end:
             break
         # Only as long as the chunk still has room for what is new.
-        if _end(text, starts[index], last, starts, chunking.size)[0] > end:
+        if _reach(text, starts[index], last, starts, chunking.size) > end:
             return starts[index]
     return onward
 
 
 def _progressing(text: str, shared: int, end: int, last: int, starts: Sequence[int], size: int, onward: int) -> int:
     """The shared start, if the chunk from there gets beyond `end`; else where the new text begins."""
-    return shared if shared < end and _end(text, shared, last, starts, size)[0] > end else onward
+    return shared if shared < end and _reach(text, shared, last, starts, size) > end else onward
+
+
+def _reach(text: str, start: int, last: int, starts: Sequence[int], size: int) -> int:
+    """Where the text of the chunk from `start` ends: white space behind it is nothing new."""
+    return _trimmed(text, start, _end(text, start, last, starts, size)[0])[1]
 
 
 def _cut(text: str, start: int, limit: int) -> int:

@@ -31,6 +31,8 @@ CHUNKINGS = st.builds(
 
 @given(TEXTS, CHUNKINGS)
 @example("a" * 500, Chunking(50, 49, "none"))
+@example("Wort a", Chunking(2, 1, "heading"))
+@example("a\u2028aa", Chunking(2, 1, "heading"))
 @example("word" + " " * 300 + "word", Chunking(20, 10, "none"))
 @example(". " * 100, Chunking(7, 3, "sentence"))
 def test_chunks_hold_all_of_the_text_in_order(text: str, chunking: Chunking) -> None:
