@@ -51,6 +51,10 @@ class Entry:
     withdrawn: str = ""
     """Why it was rolled back. It does not become current again by itself."""
 
+    @property
+    def was_good(self) -> bool:
+        return self.promoted_at is not None and not self.withdrawn
+
 
 @dataclass(frozen=True)
 class Register:
@@ -162,9 +166,7 @@ class Register:
                 code="artifact_no_previous",
                 hint=f"name one: frazil artifacts list {self.table}",
             )
-        served = [
-            entry for entry in self.entries if entry.state is State.STALE and entry.promoted_at and not entry.withdrawn
-        ]
+        served = [entry for entry in self.entries if entry.state is State.STALE and entry.was_good]
         next_back = max(served, key=lambda entry: entry.promoted_at or 0.0, default=None)
         changed = [
             replace(current, state=State.STALE, touched_at=now, withdrawn=reason or "rolled back"),
