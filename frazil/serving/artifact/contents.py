@@ -33,8 +33,8 @@ CHUNK_SCHEMA = pa.schema(
 )
 _BATCH_ROWS = 1 << 20
 _BATCH_BYTES = 64 << 20
-# A vector this short has no direction; cosine means nothing for it.
-_SHORTEST = 1e-12
+# A vector this short has no direction; one this long has none left once it is divided by its length in float32.
+_SHORTEST, _LONGEST = 1e-12, 1e30
 # What is left of rounding when a float32 vector is normalised is far below this.
 _IS_ONE = 1e-5
 
@@ -190,12 +190,12 @@ def _write_vectors(path: Path, source: Source) -> int:
                     f"the vectors have the shape {block.shape}, and the model has {dims} dimensions", code="bad_vector"
                 )
             lengths = np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64))
-            bad = ~(np.isfinite(lengths) & (lengths > _SHORTEST))
+            bad = ~((lengths > _SHORTEST) & (lengths < _LONGEST))
             if bad.any():
                 ordinal = written + int(np.argmax(bad))
-                raise BuildRefused(f"the vector of chunk {ordinal} is zero or not finite", code="bad_vector")
+                raise BuildRefused(f"the vector of chunk {ordinal} has no direction", code="bad_vector")
             straight = np.abs(lengths - 1.0).max(initial=0.0) <= _IS_ONE
-            units = block if straight else block / lengths[:, None]
+            units = block if straight else block / lengths[:, None].astype(np.float32)
             np.ascontiguousarray(units, dtype="<f4").tofile(file)
             written += len(block)
     return written

@@ -179,6 +179,12 @@ class Register:
     def doomed(self, generation: str, now: float) -> Register:
         return self._with(replace(self.named(generation), state=State.REMOVING, touched_at=now))
 
+    def all_doomed(self, now: float) -> Register:
+        return self._with(*(replace(entry, state=State.REMOVING, touched_at=now) for entry in self.entries))
+
+    def without_doomed(self) -> Register:
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.state is not State.REMOVING))
+
     def spared(self, generation: str, was: Entry) -> Register:
         """A reader was quicker: it is as it was."""
         entry = self.find(generation)

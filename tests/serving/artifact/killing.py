@@ -68,6 +68,10 @@ def a_round(place: Place, folder: Path, policy: Policy) -> None:
     shelf.tidy()
 
 
+def a_clearance(place: Place) -> None:
+    place.shelf().clear()
+
+
 def a_fetch(place: Place, cache: Path, generation: str, keep: tuple[str, ...]) -> None:
     """What a server does with a new generation."""
     copies = place.copies(cache)

@@ -129,6 +129,7 @@ def set_first(value: float) -> Callable[[Vectors], Vectors]:
         (lambda block: block * 0, "bad_vector"),
         (set_first(np.nan), "bad_vector"),
         (set_first(np.inf), "bad_vector"),
+        (set_first(3e38), "bad_vector"),
     ],
 )
 def test_vectors_that_do_not_fit_fail_the_build(tmp_path: Path, spoil: Callable[[Vectors], Vectors], code: str) -> None:

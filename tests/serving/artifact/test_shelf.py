@@ -24,7 +24,7 @@ from frazil.serving.artifact import (
 )
 from frazil.serving.artifact import shelf as shelf_module
 from frazil.serving.artifact.manifest import MANIFEST
-from tests.serving.artifact.killing import AGED, Place, a_round, killed_at
+from tests.serving.artifact.killing import AGED, Place, a_clearance, a_round, killed_at
 from tests.serving.artifact.places import bakery, place
 from tests.serving.artifact.samples import TABLE, Bakery
 
@@ -254,8 +254,13 @@ def test_an_upload_that_is_not_what_was_sent_is_no_candidate(
 _NAMES = re.findall(r"crash_point\(\"(\w+)\"\)", Path(shelf_module.__file__).read_text())
 # How often each is reached in a round: a kill at each time is another one.
 _TIMES = {"artifact_file_uploaded": 4, "artifact_object_tagged": 24, "artifact_file_deleted": 9}
-_POINTS = [name for name in _NAMES if name not in _TIMES]
+_OF_CLEARING = ["artifact_manifest_deleted", "artifact_file_deleted:3", "artifact_shelf_cleared"]
+_POINTS = [name for name in _NAMES if name not in _TIMES and name not in _OF_CLEARING[2:]]
 _POINTS += [f"{name}:{nth}" for name, times in _TIMES.items() for nth in sorted({1, 2, times // 2, times})]
+
+
+# The store's own; in a bucket a file this small is one request.
+_POINTS += ["object_before_rename:1", "object_before_rename:3"]
 
 
 def check_all_is_well(place: Place, tmp_path: Path) -> None:
@@ -279,8 +284,8 @@ def test_killed_anywhere_the_shelf_is_right_and_tidying_converges(
     folder, new = bakery.bake(watermark=9 << 20)
 
     reached = killed_at(point, a_round, place, folder, AGED)
-    if point.startswith("artifact_object_tagged") and not place.warehouse.is_s3:
-        assert not reached, "a folder has no tags"
+    if point.startswith("artifact_object_tagged" if not place.warehouse.is_s3 else "object_before_rename"):
+        assert not reached, "a folder has no tags, and a bucket no renaming"
         return
     assert reached
 
@@ -297,6 +302,9 @@ def test_killed_anywhere_the_shelf_is_right_and_tidying_converges(
     assert now.current == after.current and now.previous == after.previous
     assert all(entry.state in READABLE for entry in now.entries)
     assert on_the_bucket(tidier) == {entry.generation for entry in now.entries}
+    if not place.warehouse.is_s3:
+        left = [path for path in place.warehouse.folder().rglob("*") if path.is_file()]
+        assert len(left) == len(list(tidier.objects.list())), "nor is anything half-written left"
     check_all_is_well(place, tmp_path)
 
     # And the next build goes its way.
@@ -305,5 +313,22 @@ def test_killed_anywhere_the_shelf_is_right_and_tidying_converges(
     assert tidier.promote(newest.generation).state is State.CURRENT
 
 
+@pytest.mark.parametrize("point", _OF_CLEARING)
+def test_a_table_that_goes_takes_its_artifacts_along(place: Place, bakery: Bakery, point: str) -> None:
+    shelf = place.shelf()
+    made = filled(shelf, bakery, 2)
+    shelf.take("reader", made[1])
+    shelf.objects.put_file(f"{TABLE}.other/x/{MANIFEST}", bakery.bake()[0] / MANIFEST)
+    assert killed_at(point, a_clearance, place)
+    assert not any(entry.state in READABLE for entry in shelf.register().entries), "nobody begins to read it"
+    shelf.clear()
+    shelf.clear()
+    assert states(shelf) == {} and on_the_bucket(shelf) == set()
+    assert len(list(shelf.objects.list())) == 1, "that is another table's"
+    shelf.objects.put_file(f"{TABLE}/{made[0]}/late", bakery.bake()[0] / MANIFEST)
+    assert place.shelf(AGED).tidy().orphans == (made[0],), "what a builder still uploaded"
+    filled(shelf, bakery, 1)
+
+
 def test_every_crash_point_of_the_shelf_is_killed_at() -> None:
-    assert {point.partition(":")[0] for point in _POINTS} == set(_NAMES) and len(_NAMES) >= 10
+    assert {point.partition(":")[0] for point in _POINTS + _OF_CLEARING} >= set(_NAMES) and len(_NAMES) >= 10
