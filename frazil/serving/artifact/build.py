@@ -61,7 +61,7 @@ def _build(source: Source, folder: Path, parts: Sequence[Part], generation: str)
     with _timed(seconds, "contents"):
         counts = write_contents(source, folder)
     crash_point("build_contents_written")
-    contents = Contents(folder, source.model.dims if source.model else 0)
+    contents = Contents(folder)
     paths = [ROWS, CHUNKS, VECTORS]
     canaries: list[Canary] = []
     for part in parts:

@@ -1,7 +1,7 @@
 """The files that every artifact has: its rows, its chunks and its vectors, mapped into memory and never copied.
 
 The row number of a document is its place in `rows.arrow`; a chunk names its document by it. The ordinal of a chunk is
-its place in `chunks.arrow` and in `vectors.f32`. Indexes know ordinals only.
+its place in `chunks.arrow` and in `vectors.npy` (NumPy's own format, normalised float32). Indexes know ordinals only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from frazil.serving.artifact.manifest import Counts, Cut, Model, Vectors
 
 ROWS = "rows.arrow"
 CHUNKS = "chunks.arrow"
-VECTORS = "vectors.f32"
+VECTORS = "vectors.npy"
 CHUNK_SCHEMA = pa.schema(
     [
         pa.field("document", pa.int64(), nullable=False),
@@ -67,11 +67,11 @@ class Source:
 class Contents:
     """The files of an artifact, open. They stay mapped while anything that came from here is in use."""
 
-    def __init__(self, folder: Path, dims: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rows = _Batches(folder / ROWS)
         self._chunks = _Batches(folder / CHUNKS)
-        self.vectors = mapped(folder / VECTORS, dims)
+        self.vectors = mapped(folder / VECTORS)
 
     @property
     def rows(self) -> pa.Table:
@@ -116,10 +116,10 @@ class _Batches:
         return pa.Table.from_batches([pa.concat_batches(found)] if found else [], schema)
 
 
-def mapped(path: Path, dims: int) -> Vectors:
-    if not dims or not path.stat().st_size:
-        return np.empty((0, dims), dtype=np.float32)
-    return np.memmap(path, dtype="<f4", mode="r").reshape(-1, dims)
+def mapped(path: Path) -> Vectors:
+    """One row for each ordinal."""
+    vectors: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    return vectors
 
 
 def write_contents(source: Source, folder: Path) -> Counts:
@@ -184,6 +184,7 @@ def _write_vectors(path: Path, source: Source) -> int:
     dims = source.model.dims if source.model else 0
     written = 0
     with path.open("wb") as file:
+        start = _write_header(file, 0, dims)
         for block in source.vectors:
             if block.ndim != 2 or block.shape[1] != dims:
                 raise BuildRefused(
@@ -196,6 +197,14 @@ def _write_vectors(path: Path, source: Source) -> int:
                 raise BuildRefused(f"the vector of chunk {ordinal} has no direction", code="bad_vector")
             straight = np.abs(lengths - 1.0).max(initial=0.0) <= _IS_ONE
             units = block if straight else block / lengths[:, None].astype(np.float32)
-            np.ascontiguousarray(units, dtype="<f4").tofile(file)
+            file.write(np.ascontiguousarray(units, dtype="<f4").data)
             written += len(block)
+        file.seek(0)
+        assert _write_header(file, written, dims) == start, "NumPy leaves room in it for any number of rows"
     return written
+
+
+def _write_header(file: BinaryIO, rows: int, dims: int) -> int:
+    told = {"descr": "<f4", "fortran_order": False, "shape": (rows, dims)}
+    np.lib.format.write_array_header_2_0(file, told)
+    return file.tell()

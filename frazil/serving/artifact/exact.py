@@ -23,7 +23,6 @@ _CLEAR = 1e-4
 
 @dataclass(frozen=True)
 class ExactPart:
-    dims: int
     name: str = "exact"
     engine: str = "pyarrow"
     holds: Literal["rows", "chunks", "vectors"] = "vectors"
@@ -32,7 +31,7 @@ class ExactPart:
         return ()
 
     def open(self, folder: Path) -> OpenPart:
-        return _OpenExact(mapped(folder / VECTORS, self.dims))
+        return _OpenExact(mapped(folder / VECTORS))
 
     def canaries(self, opened: OpenPart, contents: Contents) -> Sequence[Canary]:
         return vector_canaries(self.name, contents.vectors)

@@ -138,11 +138,10 @@ def _wrong_files(folder: Path, manifest: Manifest) -> Iterator[Fault]:
 
 def _wrong_counts(folder: Path, manifest: Manifest) -> Iterator[Fault]:
     counts = manifest.counts
-    dims = manifest.model.dims if manifest.model else 0
-    if (folder / VECTORS).stat().st_size != counts.vectors * dims * 4:
-        yield Fault("artifact_counts", f"{VECTORS} does not hold {counts.vectors} × {dims} numbers", VECTORS)
-        return
-    contents = Contents(folder, dims)
+    contents = Contents(folder)
+    shape = (counts.vectors, manifest.model.dims if manifest.model else 0)
+    if contents.vectors.shape != shape:
+        yield Fault("artifact_counts", f"{VECTORS} has the shape {contents.vectors.shape} instead of {shape}", VECTORS)
     for path, held, wanted in (
         (ROWS, contents.rows.num_rows, counts.rows),
         (CHUNKS, contents.chunks.num_rows, counts.chunks),

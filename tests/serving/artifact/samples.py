@@ -17,7 +17,7 @@ TABLE = "main.notes"
 DIMS = 8
 SCHEMA = pa.schema([("_id", pa.string()), ("_seq", pa.int64()), ("title", pa.string()), ("body", pa.string())])
 WORDS = "ice river floe drift winter harbour signal lantern rope keel".split()
-PARTS: tuple[Part, ...] = (ExactPart(DIMS), DuckPart(dims=DIMS))
+PARTS: tuple[Part, ...] = (ExactPart(), DuckPart(dims=DIMS))
 
 
 def row_batches(rows: int, *, salt: str = "", size: int = 7) -> Iterator[pa.RecordBatch]:
@@ -84,4 +84,4 @@ class Bakery:
     def bake(self, watermark: int = 1 << 20, *, salt: str = "", seed: int = 1) -> tuple[Path, Manifest]:
         self._number += 1
         folder = self._folder / f"build-{self._number}"
-        return folder, build(source(watermark=watermark, salt=salt, seed=seed), folder, [ExactPart(DIMS)])
+        return folder, build(source(watermark=watermark, salt=salt, seed=seed), folder, [ExactPart()])

@@ -55,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
 
 def test_what_went_in_is_there(built: tuple[Path, Manifest]) -> None:
     folder, manifest = built
-    contents = Contents(folder, DIMS)
+    contents = Contents(folder)
     assert contents.rows.equals(pa.Table.from_batches(row_batches(ROWS_IN)))
     assert contents.chunks.equals(pa.Table.from_batches(chunk_batches(ROWS_IN)))
     given = np.concatenate(list(vector_blocks(chunks_of(ROWS_IN))))
@@ -71,7 +71,7 @@ def test_what_went_in_is_there(built: tuple[Path, Manifest]) -> None:
 
 
 def test_rows_are_read_where_they_lie(built: tuple[Path, Manifest]) -> None:
-    contents = Contents(built[0], DIMS)
+    contents = Contents(built[0])
     before = pa.total_allocated_bytes()
     assert contents.rows.column("body").chunk(0).buffers()[2].size > 0
     assert pa.total_allocated_bytes() == before
@@ -87,7 +87,7 @@ def test_rows_are_read_where_they_lie(built: tuple[Path, Manifest]) -> None:
 def test_rows_of_many_batches_are_taken_in_the_order_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frazil.serving.artifact.contents._BATCH_ROWS", 10)
     build(source(ROWS_IN), tmp_path / "a")
-    contents = Contents(tmp_path / "a", DIMS)
+    contents = Contents(tmp_path / "a")
     assert contents.rows.column("_id").num_chunks > 5
     numbers = [136, 0, 70, 13, 14, 13, 99]
     assert contents.take_rows(numbers).column("_seq").to_pylist() == numbers
@@ -160,7 +160,7 @@ def test_rows_of_other_columns_fail_the_build(tmp_path: Path) -> None:
 def test_small_tables(tmp_path: Path, rows: int) -> None:
     manifest = build(source(rows), tmp_path / "a", PARTS)
     assert manifest.counts.rows == rows
-    assert Contents(tmp_path / "a", DIMS).rows.num_rows == rows
+    assert Contents(tmp_path / "a").rows.num_rows == rows
     verify(tmp_path / "a", table=TABLE, parts=PARTS)
 
 
@@ -169,7 +169,7 @@ def test_a_table_that_is_searched_by_words_only(tmp_path: Path) -> None:
     manifest = build(words_only, tmp_path / "a", [DuckPart()])
     assert manifest.counts.vectors == 0 and manifest.counts.chunks == chunks_of(40)
     assert verify(tmp_path / "a", table=TABLE, parts=[DuckPart()]) == manifest
-    assert Contents(tmp_path / "a", 0).vectors.shape == (0, 0)
+    assert Contents(tmp_path / "a").vectors.shape == (0, 0)
 
 
 def test_equal_vectors_make_no_canary(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_equal_vectors_make_no_canary(tmp_path: Path) -> None:
 
 
 def test_canaries_are_the_truth(built: tuple[Path, Manifest]) -> None:
-    vectors = np.asarray(Contents(built[0], DIMS).vectors, dtype=np.float64)
+    vectors = np.asarray(Contents(built[0]).vectors, dtype=np.float64)
     for canary in built[1].canaries:
         scores = vectors @ canary.as_vector().astype(np.float64)
         assert tuple(np.argsort(-scores)[: len(canary.expected)]) == canary.expected
@@ -193,12 +193,15 @@ def test_nearest_takes_the_lower_ordinal_at_a_tie() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Forgetful(ExactPart):
-    """A part that loses a vector, or does not find one."""
+    """A part that loses a vector, does not find one, or does not open."""
 
     name: str = "forgetful"
     loses: bool = True
+    breaks: bool = False
 
     def open(self, folder: Path) -> OpenPart:
+        if self.breaks:
+            raise RuntimeError("as engines do")
         opened = super().open(folder)
         return _Forgetful(opened, self.loses)
 
@@ -218,7 +221,7 @@ class _Forgetful:
 @pytest.mark.parametrize(("loses", "code"), [(True, "part_incomplete"), (False, "canary_failed")])
 def test_a_part_that_does_not_hold_or_find_everything_fails_the_build(tmp_path: Path, loses: bool, code: str) -> None:
     with pytest.raises(BuildRefused) as refused:
-        build(source(), tmp_path / "a", [*PARTS, Forgetful(DIMS, loses=loses)])
+        build(source(), tmp_path / "a", [*PARTS, Forgetful(loses=loses)])
     assert refused.value.code == code
     assert list((tmp_path / "a").iterdir()) == []
 
@@ -261,7 +264,7 @@ def watch():
     while not done.wait(0.005):
         peak = max(peak, anonymous())
 watcher = threading.Thread(target=watch); watcher.start()
-build(given, Path(sys.argv[1]), [ExactPart(D)])
+build(given, Path(sys.argv[1]), [ExactPart()])
 done.set(); watcher.join()
 print(peak - before)
 """

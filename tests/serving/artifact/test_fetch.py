@@ -21,7 +21,7 @@ from frazil.serving.artifact.fetch import LocalCopies
 from frazil.serving.artifact.manifest import MANIFEST
 from tests.serving.artifact.killing import Place, a_fetch, killed_at
 from tests.serving.artifact.places import bakery, place
-from tests.serving.artifact.samples import DIMS, TABLE, Bakery
+from tests.serving.artifact.samples import TABLE, Bakery
 
 __all__ = ["bakery", "place"]
 
@@ -47,7 +47,7 @@ def test_a_copy_is_fetched_once(place: Place, bakery: Bakery, tmp_path: Path) ->
     copy = copies.fetch(entry)
     assert copy.folder == tmp_path / "cache" / TABLE / entry.generation
     assert (copy.fetched_bytes, copy.linked_bytes) == (copy.manifest.size, 0)
-    assert Contents(copy.folder, DIMS).rows.num_rows == entry.counts.rows
+    assert Contents(copy.folder).rows.num_rows == entry.counts.rows
     place.objects().delete([found.key for found in place.objects().list()])
     again = copies.fetch(entry)
     assert (again.folder, again.fetched_bytes) == (copy.folder, 0), "nothing was asked of the bucket"
@@ -186,7 +186,7 @@ def test_killed_anywhere_the_old_copy_is_whole_and_the_next_fetch_goes_through(
     copies.fetch(new)
     copies.prune([old.generation, new.generation])
     assert copies.generations() == [old.generation, new.generation] and left_over(copies) == []
-    assert Contents(served.folder, DIMS).rows.num_rows == old.counts.rows
+    assert Contents(served.folder).rows.num_rows == old.counts.rows
 
 
 _FULL = """

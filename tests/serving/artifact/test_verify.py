@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from frazil.serving.artifact import ArtifactRefused, Manifest, Seal, build, running_engines, verify
 from frazil.serving.artifact.engines import unreadable
 from frazil.serving.artifact.manifest import MANIFEST, seal_of
-from tests.serving.artifact.samples import DIMS, PARTS, TABLE, source
+from tests.serving.artifact.samples import PARTS, TABLE, source
 from tests.serving.artifact.test_build import Forgetful
 
 
@@ -178,10 +178,10 @@ def test_parts_are_counted_and_asked(samples: tuple[Sample, Sample]) -> None:
     verify(sample.folder, table=TABLE, parts=PARTS)
     for loses, code in ((True, "artifact_counts"), (False, "artifact_canary")):
         with pytest.raises(ArtifactRefused) as refused:
-            verify(sample.folder, table=TABLE, parts=[Forgetful(DIMS, name="exact", loses=loses)])
+            verify(sample.folder, table=TABLE, parts=[Forgetful(name="exact", loses=loses)])
         assert refused.value.code == code
     with pytest.raises(ArtifactRefused) as refused:
-        verify(sample.folder, table=TABLE, parts=[dataclasses.replace(PARTS[0], dims=DIMS + 1)])  # type: ignore[type-var]
+        verify(sample.folder, table=TABLE, parts=[Forgetful(name="exact", breaks=True)])
     assert refused.value.code == "artifact_part_unreadable"
 
 
