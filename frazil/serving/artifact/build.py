@@ -106,8 +106,11 @@ def _proven(part: Part, folder: Path, contents: Contents, counts: Counts) -> Seq
             )
         canaries = part.canaries(opened, contents)
         for canary in canaries:
-            if opened.answer(canary) != canary.expected:
-                raise BuildRefused(f"the part {part.name!r} does not find what is in it", code="canary_failed")
+            if (found := opened.answer(canary)) != canary.expected:
+                raise BuildRefused(
+                    f"the part {part.name!r} does not find what is in it: {found}, not {canary.expected}",
+                    code="canary_failed",
+                )
         return canaries
     finally:
         opened.close()

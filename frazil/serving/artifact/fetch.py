@@ -124,7 +124,8 @@ class LocalCopies:
                 linked += file.size
             else:
                 self._objects.get_file(f"{self._table}/{entry.generation}/{file.path}", path)
-                path.chmod(0o400)
+                # Two generations may share it. An empty one is a lock, which tantivy opens as if to write.
+                path.chmod(0o400 if file.size else 0o600)
             crash_point("fetch_file_done")
         return manifest.size - linked, linked
 
