@@ -185,11 +185,6 @@ class Register:
     def without_doomed(self) -> Register:
         return replace(self, entries=tuple(entry for entry in self.entries if entry.state is not State.REMOVING))
 
-    def spared(self, generation: str, was: Entry) -> Register:
-        """A reader was quicker: it is as it was."""
-        entry = self.find(generation)
-        return self if entry is None or entry.state is not State.REMOVING else self._with(was)
-
     def removed(self, generation: str) -> Register:
         kept = tuple(
             entry for entry in self.entries if entry.generation != generation or entry.state is not State.REMOVING

@@ -195,9 +195,9 @@ class Shelf:
             return False
         crash_point("artifact_doomed")
         # A reader says what it takes before it looks at the register, and we say what we remove before we look at the
-        # readers: one of the two sees the other.
+        # readers: one of the two sees the other. There is no way back from here, as another may be deleting already;
+        # who began to read before can finish.
         if due.generation in self._held():
-            self._change(lambda register: register.spared(due.generation, due))
             return False
         keys = [found.key for found in self.objects.list(self.key(due.generation, ""))]
         self._delete_files(due.generation, keys)
