@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -190,6 +193,62 @@ def test_many_at_once_agree_on_one(place: Place, bakery: Bakery) -> None:
     register = place.shelf().register()
     assert len(register.entries) == 4
     assert register.current and register.current.generation == built[-1][1].generation
+
+
+def test_builders_readers_and_cleaners_at_once(place: Place, bakery: Bakery, tmp_path: Path) -> None:
+    """Whatever a reader was given stays whole as long as it holds it, while everything old is removed at once."""
+    policy = replace(AGED, keep=1, silent_seconds=3600)
+    built = [[bakery.bake(watermark=(4 * at + who) << 20) for at in range(4)] for who in range(2)]
+    filled(place.shelf(), bakery, 2)
+    done = threading.Event()
+    shelves = [place.shelf(policy) for _ in range(6)]
+
+    def builder(shelf: Shelf, artifacts: list[tuple[Path, Manifest]]) -> int:
+        for folder, manifest in artifacts:
+            shelf.publish(folder)
+            with contextlib.suppress(Conflict, NotFound):  # without any grace, a candidate may be gone already
+                shelf.promote(manifest.generation)
+            with contextlib.suppress(Conflict):
+                shelf.rollback("for a change")
+        return len(artifacts)
+
+    def cleaner(shelf: Shelf) -> int:
+        removed = 0
+        while not done.is_set():
+            removed += len(shelf.tidy().removed)
+        return removed
+
+    def reader(shelf: Shelf, name: str) -> int:
+        reads = 0
+        copies = place.copies(tmp_path / name)
+        while not (done.is_set() and reads):
+            entries = [entry for entry in shelf.register().entries if entry.state in READABLE]
+            wanted = random.choice(entries).generation
+            try:
+                entry = shelf.take(name, wanted)
+            except (Conflict, NotFound):
+                continue
+            copies.fetch(entry).release()
+            copies.prune(())
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(6) as pool:
+        others = [pool.submit(cleaner, shelves[2]), pool.submit(cleaner, shelves[3])]
+        others += [pool.submit(reader, shelves[4], "r4"), pool.submit(reader, shelves[5], "r5")]
+        try:
+            assert list(pool.map(builder, shelves[:2], built, timeout=120)) == [4, 4]
+        finally:
+            done.set()
+        first, second, *reads = [other.result(60) for other in others]
+    assert min(reads) > 0
+    for name in ("r4", "r5"):
+        place.shelf().leave(name)
+    assert first + second + len(place.shelf(policy).tidy().removed) > 0
+    register = place.shelf().register()
+    assert on_the_bucket(place.shelf()) == {entry.generation for entry in register.entries}
+    assert register.current and len(register.entries) <= 2
+    check_all_is_well(place, tmp_path)
 
 
 def test_files_that_nobody_knows_go_after_a_while(place: Place, bakery: Bakery, tmp_path: Path) -> None:
