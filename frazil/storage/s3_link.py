@@ -1,0 +1,116 @@
+"""One signed request to an S3-compatible store, tried again where that can help, its failures in our words."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import httpx
+
+from frazil.errors import FrazilError, Misconfigured, NotFound, Unavailable
+from frazil.storage.sigv4 import EMPTY, Signer, escaped, query_text
+from frazil.storage.warehouse import Warehouse
+
+_TRIES = 4
+_FIRST_PAUSE_SECONDS = 0.1
+_TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=60.0)
+_PASSES = {409, 429, 500, 502, 503, 504}
+_FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "EntityTooLarge"}
+
+
+class S3Link:
+    """Requests about one bucket. Several threads may ask at once."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.bucket, _, self.prefix = warehouse.url.removeprefix("s3://").rstrip("/").partition("/")
+        endpoint = urlsplit(warehouse.endpoint or f"https://s3.{warehouse.region}.amazonaws.com")
+        self._host = endpoint.netloc if warehouse.path_style else f"{self.bucket}.{endpoint.netloc}"
+        self._root = f"/{self.bucket}" if warehouse.path_style else ""
+        self._origin = f"{endpoint.scheme}://{self._host}"
+        self._signer = Signer(warehouse.access_key_id, warehouse.secret_access_key, warehouse.region)
+        # Settings of the environment (proxies, .netrc) are not for a store that the warehouse names by itself.
+        self._http = httpx.Client(timeout=_TIMEOUT, trust_env=False, follow_redirects=False)
+
+    def ask(
+        self,
+        method: str,
+        key: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        accept: frozenset[int] = frozenset(),
+    ) -> httpx.Response:
+        """The answer, read to its end, if its status is 2xx or among `accept`. An empty key asks the bucket itself.
+
+        Every verb that we use may be said twice, so whatever fails in passing is tried again.
+        """
+        path = escaped(f"{self._root}/{key}")
+        question = query_text(query or {})
+        url = httpx.URL(self._origin).copy_with(raw_path=f"{path}{'?' if question else ''}{question}".encode())
+        digest = hashlib.sha256(content).hexdigest() if content else EMPTY
+        failure: FrazilError | None = None
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_FIRST_PAUSE_SECONDS * 4 ** (attempt - 1))
+            signed = self._signer.headers(
+                method, path, query or {}, {"host": self._host, **(headers or {})}, digest, datetime.now(UTC)
+            )
+            try:
+                answer = self._http.request(method, url, headers=signed, content=content or None)
+            except httpx.HTTPError as error:
+                failure = Unavailable(f"the object store does not answer: {error!r}", code="storage_unavailable")
+                continue
+            if answer.is_success or answer.status_code in accept:
+                answer.extensions["attempts"] = attempt + 1
+                return answer
+            failure = _refusal(answer, f"{method} s3://{self.bucket}/{key}")
+            if answer.status_code not in _PASSES:
+                break
+        assert failure is not None
+        raise failure
+
+
+def attempts_of(answer: httpx.Response) -> int:
+    """How often it was asked: more than once means that an earlier try may have taken effect."""
+    return int(answer.extensions["attempts"])
+
+
+def parsed(answer: httpx.Response) -> ElementTree.Element:
+    """The XML of an answer, its names without their namespace (of which each store has its own)."""
+    try:
+        root = ElementTree.fromstring(answer.content)  # noqa: S314 - from the store that is trusted with the rows
+    except ElementTree.ParseError as error:
+        raise Unavailable(
+            "the object store answered with something else than XML", code="storage_unavailable"
+        ) from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root
+
+
+def _refusal(answer: httpx.Response, asked: str) -> FrazilError:
+    word = _code_of(answer)
+    if answer.status_code == 404:
+        return NotFound(f"{asked}: there is no such object", code="object_missing")
+    if word in _FULL or answer.status_code == 507:
+        return Unavailable(f"{asked}: the store is full ({word})", code="disk_full", hint="make room in the bucket")
+    told = f"{asked}: the store answered {answer.status_code} {word}".rstrip()
+    if answer.status_code in (401, 403):
+        return Misconfigured(
+            told,
+            code="storage_denied",
+            hint="the key of the warehouse needs to read, write, list, delete and tag objects of its bucket",
+        )
+    return Unavailable(told, code="storage_unavailable")
+
+
+def _code_of(answer: httpx.Response) -> str:
+    try:
+        return parsed(answer).findtext("Code") or ""
+    except FrazilError:
+        return ""
