@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
     from frazil.lake.data_files import FilePlan, FileWriter, WrittenFile, plan_files
     from frazil.lake.draft import discard, draft_files, draft_grown, draft_location, forget_draft, holds
+    from frazil.lake.embeddings import (
+        EmbeddedUpTo,
+        delete_embeddings,
+        embedded_up_to,
+        embedding_models,
+        embeddings_spec,
+        embeddings_table,
+        forget_refusals,
+        refused_embeddings_spec,
+        refused_embeddings_table,
+    )
     from frazil.lake.entity import (
         Entity,
         alter_entity,
@@ -45,6 +56,15 @@ if TYPE_CHECKING:
     from frazil.lake.loads import Load, Loaded, Replaces, load_position, loaded_snapshot, publish_load
     from frazil.lake.orphans import Orphan, find_orphans, remove_orphans
     from frazil.lake.purge import Purge, begin_purge, plan_purge, purge_files
+    from frazil.lake.ranges import (
+        FileGone,
+        FileRange,
+        ranges_since,
+        read_range,
+        read_rows,
+        sequence_number,
+        whole_files,
+    )
     from frazil.lake.recover import Recovered, repair_catalog
     from frazil.lake.registry import Document, Registry
     from frazil.lake.removal import apply_retention
@@ -65,9 +85,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuditFailed": "commit",
     "Document": "registry",
+    "EmbeddedUpTo": "embeddings",
     "Entity": "entity",
     "ExportHint": "export",
+    "FileGone": "ranges",
     "FilePlan": "data_files",
+    "FileRange": "ranges",
     "FileWriter": "data_files",
     "Folded": "folded",
     "Health": "health",
@@ -107,11 +130,16 @@ _HOMES = {
     "complete_load": "load_log",
     "create_entity": "entity",
     "cut_at": "beyond",
+    "delete_embeddings": "embeddings",
     "discard": "draft",
     "draft_files": "draft",
     "draft_grown": "draft",
     "draft_location": "draft",
     "drop_entity": "entity",
+    "embedded_up_to": "embeddings",
+    "embedding_models": "embeddings",
+    "embeddings_spec": "embeddings",
+    "embeddings_table": "embeddings",
     "expire_before": "retention",
     "export_hint": "export",
     "find_orphans": "orphans",
@@ -120,6 +148,7 @@ _HOMES = {
     "forget_draft": "draft",
     "forget_files": "load_log",
     "forget_loads": "load_log",
+    "forget_refusals": "embeddings",
     "health_of": "health",
     "holds": "draft",
     "job_status": "jobs",
@@ -142,12 +171,18 @@ _HOMES = {
     "publish": "commit",
     "publish_load": "loads",
     "purge_files": "purge",
+    "ranges_since": "ranges",
+    "read_range": "ranges",
+    "read_rows": "ranges",
+    "refused_embeddings_spec": "embeddings",
+    "refused_embeddings_table": "embeddings",
     "remember_upkeep": "upkeep_state",
     "remove_orphans": "orphans",
     "repair_catalog": "recover",
     "requested_steps": "upkeep",
     "rewrites": "rewritten",
     "same_declaration": "catalog",
+    "sequence_number": "ranges",
     "small_below": "upkeep",
     "snapshot_as_of": "travel",
     "snapshot_by_id": "travel",
@@ -157,14 +192,18 @@ _HOMES = {
     "upkept": "upkeep_state",
     "verdict": "upkeep",
     "watermark_at": "travel",
+    "whole_files": "ranges",
 }
 
 __all__ = [
     "AuditFailed",
     "Document",
+    "EmbeddedUpTo",
     "Entity",
     "ExportHint",
+    "FileGone",
     "FilePlan",
+    "FileRange",
     "FileWriter",
     "Folded",
     "Health",
@@ -204,11 +243,16 @@ __all__ = [
     "complete_load",
     "create_entity",
     "cut_at",
+    "delete_embeddings",
     "discard",
     "draft_files",
     "draft_grown",
     "draft_location",
     "drop_entity",
+    "embedded_up_to",
+    "embedding_models",
+    "embeddings_spec",
+    "embeddings_table",
     "expire_before",
     "export_hint",
     "find_orphans",
@@ -217,6 +261,7 @@ __all__ = [
     "forget_draft",
     "forget_files",
     "forget_loads",
+    "forget_refusals",
     "health_of",
     "holds",
     "job_status",
@@ -239,12 +284,18 @@ __all__ = [
     "publish",
     "publish_load",
     "purge_files",
+    "ranges_since",
+    "read_range",
+    "read_rows",
+    "refused_embeddings_spec",
+    "refused_embeddings_table",
     "remember_upkeep",
     "remove_orphans",
     "repair_catalog",
     "requested_steps",
     "rewrites",
     "same_declaration",
+    "sequence_number",
     "small_below",
     "snapshot_as_of",
     "snapshot_by_id",
@@ -254,6 +305,7 @@ __all__ = [
     "upkept",
     "verdict",
     "watermark_at",
+    "whole_files",
 ]
 
 
