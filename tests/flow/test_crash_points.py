@@ -44,7 +44,9 @@ OF_ENTITIES = points("pipeline/folder.py", "lake/entity.py")
 # These in tests/vault/test_kills.py, tests/pipeline/csv/test_job.py and tests/pipeline/postgres: test_archive.py,
 # test_refresh.py and test_refresh_kills.py.
 OF_SOURCES = points("vault/*.py", "lake/loads.py", "pipeline/csv/*.py", "pipeline/postgres/*.py")
-ELSEWHERE = OF_MAINTENANCE + OF_TABLES + OF_ENTITIES + OF_SOURCES
+# These in tests/pipeline/embed/test_kills.py.
+OF_EMBEDDINGS = points("lake/embeddings.py", "pipeline/embed/*.py")
+ELSEWHERE = OF_MAINTENANCE + OF_TABLES + OF_ENTITIES + OF_SOURCES + OF_EMBEDDINGS
 OF_PIPELINE = [name for name in points("pipeline/**/*.py", "lake/**/*.py") if name not in ELSEWHERE]
 OF_GATEWAY = [name for name in points("gateway/**/*.py", "runtime/**/*.py") if name not in ELSEWHERE]
 
