@@ -1,4 +1,4 @@
-"""An embedding job that is killed anywhere is finished by the next process: no vector is lost, doubled or paid twice."""
+"""An embedding job that is killed anywhere is finished by the next process: no vector is lost or doubled."""
 
 from __future__ import annotations
 
