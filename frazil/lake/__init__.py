@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from frazil.lake.embeddings import (
         EmbeddedUpTo,
         delete_embeddings,
+        drop_embeddings,
         embedded_up_to,
         embedding_models,
         embeddings_spec,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         forget_refusals,
         refused_embeddings_spec,
         refused_embeddings_table,
+        undrop_embeddings,
     )
     from frazil.lake.entity import (
         Entity,
@@ -135,6 +137,7 @@ _HOMES = {
     "draft_files": "draft",
     "draft_grown": "draft",
     "draft_location": "draft",
+    "drop_embeddings": "embeddings",
     "drop_entity": "entity",
     "embedded_up_to": "embeddings",
     "embedding_models": "embeddings",
@@ -189,6 +192,7 @@ _HOMES = {
     "snapshot_with": "travel",
     "tell_progress": "jobs",
     "undrop": "entity",
+    "undrop_embeddings": "embeddings",
     "upkept": "upkeep_state",
     "verdict": "upkeep",
     "watermark_at": "travel",
@@ -248,6 +252,7 @@ __all__ = [
     "draft_files",
     "draft_grown",
     "draft_location",
+    "drop_embeddings",
     "drop_entity",
     "embedded_up_to",
     "embedding_models",
@@ -302,6 +307,7 @@ __all__ = [
     "snapshot_with",
     "tell_progress",
     "undrop",
+    "undrop_embeddings",
     "upkept",
     "verdict",
     "watermark_at",

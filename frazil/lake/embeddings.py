@@ -196,3 +196,19 @@ def delete_embeddings(lake: Lake, name: str, model: str) -> int:
         crash_point("amid_embed_delete")
         gone = gone or held
     return gone
+
+
+def drop_embeddings(lake: Lake, name: str) -> None:
+    """Take what is beside a table out of sight, before the table itself: its text is in there too."""
+    for table in (embeddings_table(lake, name), refused_embeddings_table(lake, name)):
+        if table is not None:
+            lake.drop(table.name)
+            crash_point("amid_embed_drop")
+
+
+def undrop_embeddings(lake: Lake, name: str) -> None:
+    """Bring back what was dropped with a table, where nothing has taken its place; else it is made again in time."""
+    dropped = lake.dropped()
+    for beside in (embeddings_of(name), refused_embeddings_of(name)):
+        if beside in dropped and _found(lake, beside) is None:
+            lake.undrop(beside)

@@ -126,3 +126,16 @@ async def test_nobody_loads_into_vectors_or_declares_their_names(gateway: Runnin
     assert declared.status_code == 422 and declared.json()["error"]["code"] == "bad_table_name"
     declared = await gateway.http.post("/v1/tables", json={**NOTES, "name": "x" * 39})
     assert declared.status_code == 201
+
+
+async def test_vectors_are_dropped_brought_back_and_purged_with_their_table(gateway: Running, notes: Place) -> None:
+    notes.embed()
+    assert (await gateway.http.delete(PATH)).status_code == 200
+    assert notes.lake.names() == ["main.orders"]
+    assert (await gateway.http.post(f"{PATH}/undrop")).status_code == 200
+    assert len(notes.vectors()) == 2 and notes.embed()["rows"] == 0
+    assert (await gateway.http.delete(PATH)).status_code == 200
+    purged = await gateway.http.delete(f"{PATH}?purge=true")
+    assert purged.status_code == 200 and len(purged.json()["tables"]) == 3
+    assert list(notes.lake.every_location()) == ["main.orders"]
+    assert not list((notes.lake.warehouse.folder() / "main").glob("notes*/**/*.parquet"))

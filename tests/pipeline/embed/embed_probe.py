@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.embedding import ModelSettings
-from frazil.lake import delete_embeddings, finish_job, open_jobs
+from frazil.lake import delete_embeddings, drop_embeddings, finish_job, open_jobs
 from frazil.pipeline.embed.ask import KIND
 from tests.kills import Address
 from tests.pipeline.embed.place import Place
@@ -20,3 +20,7 @@ def do_embed_jobs(there: Address, models: dict[str, ModelSettings]) -> None:
 
 def delete_model(there: Address, table: str, model: str) -> None:
     delete_embeddings(there.open(), table, model)
+
+
+def drop_beside(there: Address, table: str) -> None:
+    drop_embeddings(there.open(), table)

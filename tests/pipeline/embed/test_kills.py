@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from frazil.embedding import ModelSettings
-from frazil.lake import Lake, embedded_up_to, embedding_models, embeddings_table, job_status
+from frazil.lake import Lake, embedded_up_to, embedding_models, embeddings_table, job_status, undrop_embeddings
 from tests.embedding.server import DIMS, EmbeddingServer, refusing, serving
 from tests.kills import address, finished, killed_at
-from tests.pipeline.embed.embed_probe import PIECE_ROWS, delete_model, do_embed_jobs
+from tests.pipeline.embed.embed_probe import PIECE_ROWS, delete_model, do_embed_jobs, drop_beside
 from tests.pipeline.embed.place import Place, chunk_names
 
 ROWS = 30
@@ -101,3 +101,16 @@ def test_a_deletion_that_is_killed_is_finished(place: Place) -> None:
     finished(delete_model, *words)
     assert place.vectors() == place.refused() == []
     assert embedding_models(place.lake, place.lake.table("main.notes")) == []
+
+
+@pytest.mark.slow
+def test_a_drop_that_is_killed_is_finished_and_undone(place: Place) -> None:
+    place.embed(model="remote")
+    before = chunk_names(place.vectors())
+    words = address(place.lake), "main.notes"
+    killed_at("amid_embed_drop", drop_beside, *words)
+    finished(drop_beside, *words)
+    assert place.lake.names() == ["main.notes"]
+    undrop_embeddings(place.lake, "main.notes")
+    assert chunk_names(place.vectors()) == before and len(place.refused()) == len(REFUSED)
+    assert place.embed()["rows"] == 0
