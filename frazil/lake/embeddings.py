@@ -21,7 +21,7 @@ from frazil.errors import NotFound
 from frazil.events.table import TableSpec, embeddings_of, parse_table, refused_embeddings_of
 from frazil.lake.catalog import Lake
 from frazil.lake.loads import Load, Replaces, publish_load
-from frazil.lake.ranges import rows_by
+from frazil.lake.ranges import came_after, rows_by
 from frazil.lake.table import LakeTable
 
 _UP_TO = "frazil.embedded."
@@ -57,7 +57,8 @@ class EmbeddedUpTo:
 
     def covers(self, table: LakeTable, version: str, recipe: str) -> bool:
         """Whether what came before need not be looked at again."""
-        return (self.table, self.version, self.recipe) == (table.uuid, version, recipe)
+        is_same = (self.table, self.version, self.recipe) == (table.uuid, version, recipe)
+        return is_same and came_after(table, self.snapshot_id, self.sequence)
 
     def property(self) -> dict[str, str | None]:
         return {_UP_TO + self.model: msgspec.json.encode(asdict(self)).decode()}

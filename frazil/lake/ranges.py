@@ -53,6 +53,21 @@ def sequence_number(table: LakeTable) -> int:
     return (current.sequence_number or 0) if current else 0
 
 
+def came_after(table: LakeTable, snapshot_id: int | None, sequence: int) -> bool:
+    """Whether the table went on from this snapshot, as far as the snapshots that are left can tell.
+
+    A table that was rolled back, or restored from a backup, counts its commits from there: the numbers of an earlier
+    look mean other files then.
+    """
+    if sequence_number(table) < sequence:
+        return False
+    current = table.iceberg.metadata.current_snapshot()
+    while current is not None and (current.sequence_number or 0) > sequence:
+        parent = current.parent_snapshot_id
+        current = table.iceberg.metadata.snapshot_by_id(parent) if parent is not None else None
+    return current is None or current.snapshot_id == snapshot_id
+
+
 def ranges_since(
     table: LakeTable, sequence: int, columns: Sequence[str], *, max_rows: int, max_bytes: int
 ) -> list[FileRange]:

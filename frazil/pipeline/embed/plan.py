@@ -21,7 +21,7 @@ from frazil.pipeline.embed.known import KnownFiles
 from frazil.pipeline.embed.piece import EmbedPiece
 from frazil.pipeline.embed.recipe import Recipe
 
-QUICK_ROWS = 20_000
+QUICK_ROWS = 10_000
 SLOW_ROWS = 2_000
 """Rows of a piece, and so what a kill can cost: seconds of wordllama, a minute or two of what is slower or is paid."""
 _PIECE_BYTES = 4 << 20

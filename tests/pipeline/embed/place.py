@@ -59,6 +59,17 @@ class Place:
         load = Load(f"load{next(_numbers)}", len(rows), Replaces.ALL if replace else Replaces.NOTHING)
         return publish_load(self.lake, name, load, writer.written).table
 
+    def rewrite(self, name: str = "main.notes") -> None:
+        """All rows into other files, as a compaction does, and the old ones gone, as after expiry."""
+        before = self.lake.table(name)
+        old = [task.file.file_path for task in before.iceberg.scan().plan_files()]
+        rows = pa.Table.from_batches(list(before.scan()))
+        with FileWriter(plan_files(self.lake, before)) as writer:
+            writer.write(rows)
+        publish_load(self.lake, name, Load("rewrite", rows.num_rows, Replaces.ALL), writer.written)
+        for path in old:
+            before.iceberg.io.delete(path)
+
     def ask(self, table: str = "notes", **options: Any) -> Job:
         return ask_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
 

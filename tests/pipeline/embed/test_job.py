@@ -14,7 +14,18 @@ from starlette.responses import Response
 from frazil.embedding import ModelSettings, chunked, content_hash, open_model
 from frazil.errors import Conflict, FrazilError, InvalidInput, Misconfigured, Unavailable
 from frazil.events.table import TableSpec
-from frazil.lake import Lake, delete_embeddings, embedded_up_to, embedding_models, embeddings_table
+from frazil.lake import (
+    Lake,
+    ask_job,
+    delete_embeddings,
+    embedded_up_to,
+    embedding_models,
+    embeddings_table,
+    finish_job,
+    open_jobs,
+    publish_load,
+)
+from frazil.pipeline.embed import job
 from tests.embedding.server import DIMS, EmbeddingServer, answer_to, failing, plain, refusing, serving
 from tests.pipeline.embed.place import Place, chunk_names
 
@@ -97,6 +108,75 @@ def test_expired_snapshots_do_not_make_all_rows_new(place: Place) -> None:
     told = place.embed()
     assert (told["rows"], told["embedded"], told["looked_at"]) == (4, 4, "new rows")
     assert len(place.vectors()) == 8
+
+
+def test_a_table_that_was_rolled_back_is_looked_at_whole(place: Place) -> None:
+    place.declare()
+    first = place.add([{"_id": "a", "body": "One."}])
+    place.add([{"_id": "b", "body": "Two."}])
+    place.embed()
+    with place.lake.table("main.notes").iceberg.manage_snapshots() as manage:
+        manage.rollback_to_snapshot(first.snapshot_id or 0)
+    told = place.embed()
+    assert (told["looked_at"], told["rows"], told["known"]) == ("all rows", 1, 1)
+    place.add([{"_id": "c", "body": "Three."}])
+    told = place.embed()
+    assert (told["looked_at"], told["rows"], told["embedded"]) == ("new rows", 1, 1)
+
+
+def test_a_table_from_a_backup_counts_its_commits_anew(place: Place) -> None:
+    place.declare()
+    before = place.add([{"_id": "a", "body": "One."}]).metadata_location
+    place.add([{"_id": "b", "body": "Two."}])
+    place.embed()
+    place.lake.catalog.drop_table("main.notes")
+    assert place.lake.register("main.notes", before)
+    place.add([{"_id": "c", "body": "Three."}])
+    told = place.embed()
+    assert (told["looked_at"], told["rows"], told["embedded"]) == ("all rows", 2, 1)
+    place.add([{"_id": "d", "body": "Four."}])
+    assert place.embed()["rows"] == 1
+
+
+def test_files_that_were_compacted_and_expired_meanwhile_are_looked_for_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first pieces are published, the files of the last ones go; their rows are in another file."""
+    place.declare()
+    for start in range(0, 40, 10):
+        place.add([{"_id": f"n{n:02}", "body": f"Text {n}."} for n in range(start, start + 10)])
+    place.piece_rows = 10
+
+    def and_compact(*words: Any, **more: Any) -> Any:
+        monkeypatch.setattr(job, "publish_load", publish_load)
+        done = publish_load(*words, **more)
+        place.rewrite()
+        return done
+
+    monkeypatch.setattr(job, "publish_load", and_compact)
+    told = place.embed()
+    names = chunk_names(place.vectors())
+    assert len(names) == len(set(names)) == 40 and told["embedded"] == 40
+    assert told["known"] == 20, "what was published before is not embedded again"
+
+
+def test_a_long_run_lets_others_go_first(
+    asking: Place, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_TURN_SECONDS", 0.0)
+    asking.declare()
+    asking.add([{"_id": f"n{n}", "body": f"Text {n}."} for n in range(9)])
+    asking.piece_rows = 2
+    other = ask_job(asking.lake.registry, "csv", "main.orders", {})
+    first = asking.embed(model="remote")
+    assert (first["embedded"], first["complete"]) == (4, False)
+    following = next(each for each in open_jobs(asking.lake.registry, ["embed"]) if each.id == first["continued_by"])
+    assert _model(asking) == "wordllama", "it is not the table's before all is embedded"
+    for done in (other, *(each for each in open_jobs(asking.lake.registry) if each.id != following.id)):
+        finish_job(asking.lake.registry, done, {"state": "done"})
+    rest = asking.job.do(following, lambda progress: None)
+    assert (rest["known"], rest["embedded"], rest["complete"], rest["is_of_table"]) == (4, 5, True, True)
+    assert len(asked(server)) == 9
 
 
 def test_equal_content_is_embedded_once(asking: Place, server: EmbeddingServer) -> None:

@@ -26,6 +26,7 @@ class SparkPlace(Place):
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_only_rows_that_came_since_are_embedded_whatever_was_compacted(spark_lake: SparkLake) -> None:
     place = SparkPlace(spark_lake, piece_rows=30)
     place.declare(name="spark_notes")
