@@ -21,15 +21,17 @@ class Embeddings(Jobs):
         model: str | None = None,
         shadow: bool = False,
         retry: bool = False,
+        sweep: bool = False,
         timeout_s: float = 3600.0,
         tell: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         """Have what is new in the table embedded, and wait for the report; it goes on when the time is over.
 
         With `model` the table gets that model once all of it is embedded; with `shadow` it keeps its own. `retry` tries
-        again what was refused before.
+        again what was refused before; `sweep` then takes away what is not of any chunk of today.
         """
-        wanted: dict[str, Any] = {"shadow": shadow, "retry": retry} | ({"model": model} if model is not None else {})
+        wanted: dict[str, Any] = {"shadow": shadow, "retry": retry, "sweep": sweep}
+        wanted |= {"model": model} if model is not None else {}
         asked = self._call("POST", f"{table_path(table)}/embed", json_body=wanted, again=False)
         deadline = time.monotonic() + timeout_s
         told = self.wait_for_job(asked["id"], timeout_s=timeout_s, tell=tell)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         ranges_since,
         read_range,
         read_rows,
+        rows_by,
         sequence_number,
         whole_files,
     )
@@ -184,6 +185,7 @@ _HOMES = {
     "repair_catalog": "recover",
     "requested_steps": "upkeep",
     "rewrites": "rewritten",
+    "rows_by": "ranges",
     "same_declaration": "catalog",
     "sequence_number": "ranges",
     "small_below": "upkeep",
@@ -299,6 +301,7 @@ __all__ = [
     "repair_catalog",
     "requested_steps",
     "rewrites",
+    "rows_by",
     "same_declaration",
     "sequence_number",
     "small_below",

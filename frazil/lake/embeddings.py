@@ -4,7 +4,7 @@
     quarantine  document, chunk, start, end, text, hash, model, version, code, reason, position, failed_at
 
 A row says what a chunk was when it was embedded. A chunk of today has its vector in the row of the same document,
-chunk, hash, model and version; rows of chunks that changed or went stay until their model is deleted.
+chunk, hash, model and version; rows of chunks that changed or went stay until a sweep takes them.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ def embed(
     ] = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="With --model: leave the table's model as it is.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again what is in quarantine.")] = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Then take away the vectors of chunks that changed or are gone.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show the models that the table has vectors of.")] = False,
     delete_model: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Delete the vectors of a model that is not the table's.")
@@ -44,7 +47,8 @@ def embed(
             _tell_models(client.embedding_models(table), as_json=as_json)
             return
         with progress(as_json=as_json) as tell:
-            told = client.embed(table, model=model, shadow=shadow, retry=retry, timeout_s=timeout, tell=tell)
+            wanted: dict[str, Any] = {"model": model, "shadow": shadow, "retry": retry, "sweep": sweep}
+            told = client.embed(table, **wanted, timeout_s=timeout, tell=tell)
     if as_json:
         print_json(told)
     else:
@@ -61,6 +65,7 @@ def print_report(told: dict[str, Any]) -> None:
         "same as others": f"{told['reused']:,}" if told["reused"] else "",
         "quarantined": f"{told['quarantined']:,}" if told["quarantined"] else "",
         "because of": ", ".join(f"{code} ({number:,})" for code, number in told["reasons"].items()),
+        "swept away": f"{told['swept']:,}" if "swept" in told else "",
         "snapshot": told["snapshot_id"],
         "searched with": "" if told.get("is_of_table", True) else "another model: this one is a shadow",
     }

@@ -32,7 +32,7 @@ class TableEmbeddings:
         name = table_of(request)
         body = await json_body(request, self._bodies)
         if not isinstance(body, dict) or "table" in body:
-            raise InvalidInput("an embedding is {model?, shadow?, retry?}", code="bad_embedding", hint="{}")
+            raise InvalidInput("an embedding is {model?, shadow?, retry?, sweep?}", code="bad_embedding", hint="{}")
         asked = parse_embed({**body, "table": name})
         check_model((await self._table(name)).spec, asked)
         self._parts.pipeline_must_be_there()

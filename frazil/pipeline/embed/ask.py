@@ -12,7 +12,7 @@ from frazil.events import TableSpec, table_name
 from frazil.events.search import MODEL_NAME
 
 KIND = "embed"
-_FIELDS = ("table", "model", "shadow", "retry")
+_FIELDS = ("table", "model", "shadow", "retry", "sweep")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class EmbedAsk:
     """Embed with the model, and leave the table's as it is."""
     retry: bool = False
     """Try again also what was refused before."""
+    sweep: bool = False
+    """Then take away what is not of any chunk of today."""
 
     def params(self) -> dict[str, Any]:
         """As the job carries it; `parse_embed` of it gives this again."""
@@ -42,7 +44,7 @@ def parse_embed(body: Any) -> EmbedAsk:
     model = body.get("model")
     if model is not None and (not isinstance(model, str) or not MODEL_NAME.match(model)):
         raise _bad(f"{str(model)[:80]!r} is not the name of a model", "as wordllama, or a name below [models.<name>]")
-    flags = {name: body.get(name, False) for name in ("shadow", "retry")}
+    flags = {name: body.get(name, False) for name in ("shadow", "retry", "sweep")}
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise _bad(f"`{name}` is true or false", f'"{name}": true')

@@ -24,6 +24,7 @@ from frazil.lake import (
     Lake,
     LakeTable,
     Load,
+    Replaces,
     alter_entity,
     ask_job,
     embedded_up_to,
@@ -32,6 +33,7 @@ from frazil.lake import (
     open_jobs,
     publish_load,
     refused_embeddings_spec,
+    rows_by,
 )
 from frazil.pipeline.embed.ask import KIND, EmbedAsk, check_model, parse_embed
 from frazil.pipeline.embed.piece import EmbedDone, embed_piece, own_dims
@@ -102,6 +104,8 @@ class _Run:
                 self._lake.registry, KIND, self._job.subject, self._asked_still(), asked_by=self._job.asked_by
             )
             return {**report, "complete": False, "continued_by": rest.id}
+        if self._asked.sweep:
+            report["swept"] = self._swept(table, recipe)
         return {**report, "complete": True, "is_of_table": self._cut_over(table, name)}
 
     def _spec(self, name: str) -> ModelSpec:
@@ -182,6 +186,34 @@ class _Run:
             self._embeddings = publish_load(self._lake, self._embeddings.name, load, files, check=check).table
             self._tally.published += 1
         crash_point("after_embed_publish")
+
+    def _swept(self, table: LakeTable, recipe: Recipe) -> int:
+        """Write the vectors of today's chunks anew, in the place of all that the model had; how many rows went.
+
+        It is one commit for each of the two tables, so that nobody sees less than all; the refused come first, which
+        are tried once more.
+        """
+        before = rows_by(self._embeddings, "model").get(recipe.name, 0)
+        plan = plan_rows(table, self._embeddings, recipe, piece_rows=self._rows_of_piece(recipe), whole=True)
+        pieces = pieces_of(self._lake, table, recipe, plan.pieces, self._embeddings, self._refused, is_rewrite=True)
+        done = self._tasks.run(pieces, embed_piece, doing=f"sweep the vectors of {table.name}")
+        for stopped in (piece.stopped for piece in done if piece.stopped is not None):
+            raise stopped.error()
+        crash_point("before_embed_sweep")
+        words: dict[str, Any] = {"replaces": Replaces.PARTITION, "partition": {"model": recipe.name}}
+        refused = Load(f"sweep-{self._job.id}", sum(piece.refused for piece in done), **words)
+        files = [file for piece in done for file in piece.refused_files]
+        check = _only_compacted_since(self._refused)
+        if files or rows_by(self._refused, "model").get(recipe.name):
+            self._refused = publish_load(self._lake, self._refused.name, refused, files, check=check).table
+        crash_point("amid_embed_sweep")
+        rows = sum(piece.reused + piece.embedded for piece in done)
+        load = Load(f"sweep-{self._job.id}", rows, properties=plan.up_to.property(), **words)
+        files = [file for piece in done for file in piece.files]
+        check = _only_compacted_since(self._embeddings)
+        if files or before:
+            self._embeddings = publish_load(self._lake, self._embeddings.name, load, files, check=check).table
+        return before - rows
 
     def _load_id(self, recipe: Recipe, contents: Sequence[str]) -> str:
         """Of the request and of the very chunks: other rows are never taken for these."""

@@ -34,6 +34,8 @@ class KnownFiles:
     vector_files: tuple[FileRange, ...]
     refused_files: tuple[FileRange, ...]
     version: str
+    is_rewrite: bool = False
+    """All chunks are written anew: those that have a vector with the vector that they have."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Known:
 
     def has(self, chunks: Keys) -> npt.NDArray[np.bool_]:
         """Which of these chunks have a vector, or are known to get none."""
+        if self._files.is_rewrite:
+            return np.zeros(len(chunks), bool)
         return self._chunks.find(chunks) >= 0
 
     def vectors(self, contents: Keys, dims: int) -> tuple[Ints, Floats]:

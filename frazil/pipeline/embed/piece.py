@@ -61,7 +61,7 @@ class EmbedDone:
     embedded: int = 0
     refused: int = 0
     left: int = 0
-    """Chunks that the model did not come to."""
+    """Chunks that were cut and not come to."""
     reasons: Counter[str] = field(default_factory=Counter)
     files: list[WrittenFile] = field(default_factory=list)
     refused_files: list[WrittenFile] = field(default_factory=list)
@@ -101,13 +101,19 @@ class _Work:
 
     def done(self) -> EmbedDone:
         told = self._told
-        for rows in _rows(self._piece):
-            told.rows += rows.num_rows
-            if self._recipe.is_own:
-                self._take(rows)
-            else:
-                self._embed(cut(self._recipe.spec, rows))
-        assert told.chunks == told.known + told.reused + told.embedded + told.refused + told.left
+        try:
+            for rows in _rows(self._piece):
+                told.rows += rows.num_rows
+                if self._recipe.is_own:
+                    self._take(rows)
+                else:
+                    self._embed(cut(self._recipe.spec, rows))
+        except FrazilError as error:
+            # Whatever it was, the model or a file that was compacted away: what is embedded by now is kept.
+            kind = Unavailable if isinstance(error, Unavailable) else type(error)
+            told.stopped = Stopped(kind, error.message, error.code, error.hint)
+        told.left = told.chunks - told.known - told.reused - told.embedded - told.refused
+        assert told.left >= 0 and (told.left == 0 or told.stopped is not None), "a chunk was lost"
         return told
 
     def _take(self, rows: pa.Table) -> None:
@@ -117,20 +123,10 @@ class _Work:
 
     def _embed(self, found: Cut) -> None:
         new = self._reused(found, self._unknown(found))
-        if self._told.stopped is not None:
-            self._told.left += len(new)
-            return
         asked, twins = _parted(found, new)
-        decided = 0
-        try:
-            for part in self._answers([found.passage[place] for place in asked]):
-                self._keep(found, asked[decided : decided + part.texts], part, twins)
-                decided += part.texts
-                crash_point("amid_embed")
-        except FrazilError as error:
-            kind = Unavailable if isinstance(error, Unavailable) else type(error)
-            self._told.stopped = Stopped(kind, error.message, error.code, error.hint)
-            self._told.left += len(asked) - decided + sum(map(len, twins.values()))
+        for part in self._answers([found.passage[place] for place in asked]):
+            self._keep(found, asked[part.first : part.first + part.texts], part, twins)
+            crash_point("amid_embed")
 
     def _answers(self, passages: list[str]) -> Iterator[Embedded]:
         spec = self._recipe.model

@@ -43,11 +43,14 @@ class EmbedPlan:
         return sum(part.rows for piece in self.pieces for part in piece)
 
 
-def plan_rows(table: LakeTable, embeddings: LakeTable, recipe: Recipe, *, piece_rows: int) -> EmbedPlan:
-    """What is new in the table as it is, for this model and this way of cutting."""
+def plan_rows(
+    table: LakeTable, embeddings: LakeTable, recipe: Recipe, *, piece_rows: int, whole: bool = False
+) -> EmbedPlan:
+    """What is new in the table as it is, for this model and this way of cutting; or all of it."""
     cutting = recipe_of(recipe.spec, recipe.name)
     last = embedded_up_to(embeddings, recipe.name)
-    since = last.sequence if last is not None and last.covers(table, recipe.version, cutting) else 0
+    is_known = last is not None and last.covers(table, recipe.version, cutting)
+    since = last.sequence if last is not None and is_known and not whole else 0
     up_to = EmbeddedUpTo(
         model=recipe.name,
         version=recipe.version,
@@ -72,6 +75,8 @@ def pieces_of(
     ranges: Sequence[tuple[FileRange, ...]],
     embeddings: LakeTable,
     refused: LakeTable,
+    *,
+    is_rewrite: bool = False,
 ) -> list[EmbedPiece]:
     """Some of the pieces, with all that is known at this moment."""
     known = KnownFiles(
@@ -80,6 +85,7 @@ def pieces_of(
         vector_files=tuple(whole_files(embeddings, {"model": recipe.name})),
         refused_files=tuple(whole_files(refused, {"model": recipe.name})),
         version=recipe.version,
+        is_rewrite=is_rewrite,
     )
     source = plan_files(lake, table)
     return [EmbedPiece(recipe, source, part, known) for part in ranges]

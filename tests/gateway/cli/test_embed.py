@@ -40,7 +40,10 @@ def test_a_run_is_reported_to_people_and_to_programs(run: Run, server: ContractS
     assert "zero (1)" in ran.out and "FROM notes__embeddings__quarantine" in ran.out
     method, path, _, body = server.requests[0]
     assert (method, path) == ("POST", "/v1/tables/notes/embed")
-    assert json.loads(body) == {"model": "minilm", "shadow": True, "retry": False}
+    assert json.loads(body) == {"model": "minilm", "shadow": True, "retry": False, "sweep": False}
+    server.troubles = replies({"id": "j1"}, {**REPORT, "swept": 4})
+    assert "swept away      4" in run("embed", "notes", "--sweep").out
+    assert json.loads(server.requests[-2][3])["sweep"] is True
     server.troubles = replies({"id": "j1"}, REPORT)
     assert json.loads(run("embed", "notes", "--json").out) == REPORT
 

@@ -386,6 +386,28 @@ def test_vectors_that_another_published_meanwhile_are_not_doubled(asking: Place,
     assert len(asking.vectors()) == 1 and asking.embed()["known"] + asking.embed()["rows"] == 0
 
 
+def test_a_sweep_leaves_the_chunks_of_today(asking: Place, server: EmbeddingServer) -> None:
+    server.behaviour = refusing(lambda text: "bad" in text)
+    asking.declare(kind="entity", key=["id"], columns={"id": "long", "title": "string", "body": "string"})
+    rows = [{"id": n, "body": f"Text {n}.", "_seq": n, "_op": "upsert"} for n in range(20)]
+    bad = [{"id": n, "body": f"A bad text {n}.", "_seq": n, "_op": "upsert"} for n in (20, 21)]
+    asking.add([*rows, *bad])
+    asking.embed(model="remote")
+    asking.embed(model="wordllama", shadow=True)
+    asking.add([*({**row, "body": f"Other {row['id']}."} for row in rows[:5]), *rows[5:15], bad[0]], replace=True)
+    server.asked.clear()
+    asking.piece_rows = 4
+    told = asking.embed(sweep=True)
+    assert (told["embedded"], told["swept"]) == (5, 10), "five changed and five went"
+    assert [text for text in asked(server) if "bad" not in text] == [f"Other {n}." for n in range(5)]
+    texts = [row["text"] for row in asking.vectors() if row["model"] == "remote"]
+    assert sorted(texts) == sorted([f"Other {n}." for n in range(5)] + [f"Text {n}." for n in range(5, 15)])
+    assert [row["text"] for row in asking.refused()] == ["A bad text 20."]
+    assert sum(row["model"] == "wordllama" for row in asking.vectors()) == 22, "another model keeps what it has"
+    assert asking.embed()["rows"] == 0
+    assert asking.embed(sweep=True)["swept"] == 0
+
+
 @pytest.mark.parametrize(
     ("declared", "options"),
     [

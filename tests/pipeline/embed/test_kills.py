@@ -94,6 +94,21 @@ def test_a_retry_that_is_killed_tries_each_refusal_again(place: Place, server: E
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("point", ["before_embed_sweep", "before_load_publish:2", "amid_embed_sweep"])
+def test_a_sweep_that_is_killed_is_finished(place: Place, point: str) -> None:
+    place.embed(model="remote")
+    place.add([{"_id": "n00", "body": "Text 0."}, {"_id": "n03", "body": "Text 3 is refused."}], replace=True)
+    job = place.ask(sweep=True)
+    words = address(place.lake), dict(place.models)
+    killed_at(point, do_embed_jobs, *words)
+    for _ in range(2):
+        finished(do_embed_jobs, *words)
+    assert job_status(place.lake.registry, job.id)["state"] == "done"
+    assert [row["document"] for row in place.vectors()] == ["n00"]
+    assert [row["document"] for row in place.refused()] == ["n03"]
+
+
+@pytest.mark.slow
 def test_a_deletion_that_is_killed_is_finished(place: Place) -> None:
     place.embed(model="remote", shadow=True)
     words = address(place.lake), "main.notes", "remote"
