@@ -160,6 +160,21 @@ def test_files_that_were_compacted_and_expired_meanwhile_are_looked_for_again(
     assert told["known"] == 20, "what was published before is not embedded again"
 
 
+def test_a_file_that_goes_amid_a_piece_costs_nothing_that_was_paid(asking: Place, server: EmbeddingServer) -> None:
+    asking.declare()
+    asking.add([{"_id": "a", "body": "One."}])
+    asking.add([{"_id": "b", "body": "Two."}])
+
+    async def and_compact(body: dict[str, Any]) -> Response:
+        asking.rewrite()
+        return await _good(body)
+
+    server.script = [and_compact]
+    told = asking.embed(model="remote")
+    assert (told["embedded"], told["known"], told["published"]) == (2, 1, 2)
+    assert sorted(asked(server)) == ["One.", "Two."] and len(asking.vectors()) == 2
+
+
 def test_a_long_run_lets_others_go_first(
     asking: Place, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
