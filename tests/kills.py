@@ -31,6 +31,7 @@ _context.set_forkserver_preload(
         "frazil.gateway.ingest.purging",
         "frazil.runtime.declare",
         "frazil.pipeline.csv.job",
+        "frazil.pipeline.embed.job",
         "frazil.pipeline.postgres.job",
         "pyspark.sql",
     ]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from frazil.errors import InvalidInput
-from frazil.events.table import SYSTEM_NAMESPACE, entity_of, table_name
+from frazil.events.table import SYSTEM_NAMESPACE, embedded_of, entity_of, table_name
 
 Mask = Literal["null", "hash", "redact"]
 Verb = Literal["ingest", "read", "sql", "admin"]
@@ -51,6 +51,11 @@ class Grant:
 
     def matches(self, table: str) -> bool:
         table = entity_of(table)  # a history is as visible as what it is the history of
+        if (embedded := embedded_of(table)) is not None:
+            # The chunks of a table are as visible as all of its rows and columns; nobody writes to them.
+            if self.verb == "ingest" or self.restricts:
+                return False
+            table = embedded
         if self.tables == "*":
             return not table.startswith(f"{SYSTEM_NAMESPACE}.")
         if self.tables.endswith(".*"):
@@ -145,6 +150,11 @@ def _parse_scope(text: str) -> tuple[Verb, str]:
         full = f"{table_name(tables[:-1] + 'x').removesuffix('.x')}.*"
     else:
         full = table_name(tables)
+        if (embedded := embedded_of(full)) is not None:
+            raise _bad(
+                f"{tables[:80]!r} has the grants of the table whose text it holds",
+                hint=f"{verb}:{embedded.removeprefix('main.')} is for both",
+            )
         if full != entity_of(full):
             raise _bad(
                 f"{tables[:80]!r} is a history, which has the grants of its entity",

@@ -15,6 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frazil.embedding.chunks import Chunk, chunked, content_hash, document_text
+    from frazil.embedding.documents import (
+        OWN,
+        OWN_VERSION,
+        Cut,
+        cut,
+        document_columns,
+        document_ids,
+        own,
+        present,
+        recipe_of,
+    )
     from frazil.embedding.model import Model, Vectors
     from frazil.embedding.opening import open_model
     from frazil.embedding.outcome import Embedded, Failure, embedded, embedded_in_batches
@@ -23,23 +34,35 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Chunk": "chunks",
+    "Cut": "documents",
     "Embedded": "outcome",
     "Failure": "outcome",
     "Model": "model",
     "ModelSettings": "settings",
     "ModelSpec": "spec",
+    "OWN": "documents",
+    "OWN_VERSION": "documents",
     "Vectors": "model",
     "chunked": "chunks",
     "content_hash": "chunks",
+    "cut": "documents",
+    "document_columns": "documents",
+    "document_ids": "documents",
     "document_text": "chunks",
     "embedded": "outcome",
     "embedded_in_batches": "outcome",
     "model_spec": "spec",
     "open_model": "opening",
+    "own": "documents",
+    "present": "documents",
+    "recipe_of": "documents",
 }
 
 __all__ = [
+    "OWN",
+    "OWN_VERSION",
     "Chunk",
+    "Cut",
     "Embedded",
     "Failure",
     "Model",
@@ -48,11 +71,17 @@ __all__ = [
     "Vectors",
     "chunked",
     "content_hash",
+    "cut",
+    "document_columns",
+    "document_ids",
     "document_text",
     "embedded",
     "embedded_in_batches",
     "model_spec",
     "open_model",
+    "own",
+    "present",
+    "recipe_of",
 ]
 
 

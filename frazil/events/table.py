@@ -21,6 +21,7 @@ DROPPED_NAMESPACE = "dropped"
 SYSTEM_NAMESPACE = "system"
 """Tables that frazil keeps of itself; nobody declares one."""
 MAX_COLUMNS = 1000
+MAX_NAME = 63
 UnknownFields = Literal["evolve", "keep", "reject"]
 Snapshots = Literal["budget", "all"]
 
@@ -29,7 +30,8 @@ PATCH = "_patch"
 """In a history: the fields that a patch gave; null for every other event."""
 HISTORY_SUFFIX = "__history"
 QUARANTINE_SUFFIX = "__quarantine"
-RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX)
+EMBEDDINGS_SUFFIX = "__embeddings"
+RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX)
 _KINDS = ("log", "entity", "history", "bulk")
 _KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
@@ -219,6 +221,13 @@ def check_declarable(spec: TableSpec) -> None:
     The latter not when a declaration is read back: tables made before search was have `text` of any type.
     """
     check_search(spec.search, spec.text, {name: column.type for name, column in spec.columns.items()})
+    if spec.searched is not None and not NAME.match(refused_embeddings_of(spec.name).partition(".")[2]):
+        longest = MAX_NAME - len(EMBEDDINGS_SUFFIX + QUARANTINE_SUFFIX)
+        raise InvalidInput(
+            f"the name of a table that is searched has at most {longest} characters",
+            code="bad_table_name",
+            hint="its vectors are in tables with longer names; choose a shorter one, or leave out `text` and `search`",
+        )
     if spec.namespace == SYSTEM_NAMESPACE:
         raise InvalidInput(
             f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
@@ -315,6 +324,22 @@ def history_of(name: str) -> str:
 def entity_of(name: str) -> str:
     """The entity whose events this table holds; any other table is its own."""
     return name.removesuffix(HISTORY_SUFFIX)
+
+
+def embeddings_of(name: str) -> str:
+    """The table that holds the vectors of this one."""
+    return name + EMBEDDINGS_SUFFIX
+
+
+def refused_embeddings_of(name: str) -> str:
+    """The table that holds the chunks of this one that have no vector, and why."""
+    return name + EMBEDDINGS_SUFFIX + QUARANTINE_SUFFIX
+
+
+def embedded_of(name: str) -> str | None:
+    """The table whose text this one holds in pieces, with their vectors or with the reasons why there are none."""
+    vectors = name.removesuffix(QUARANTINE_SUFFIX)
+    return vectors.removesuffix(EMBEDDINGS_SUFFIX) if vectors.endswith(EMBEDDINGS_SUFFIX) else None
 
 
 def _keyed(name: str, kind: str, columns: dict[str, Column], key: tuple[str, ...]) -> dict[str, Column]:

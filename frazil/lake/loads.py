@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
 
 from frazil.crash import crash_point
@@ -52,6 +53,8 @@ class Load:
     """Further words of the snapshot about itself."""
     position: int | None = None
     """The `_seq` of its rows, if they have one."""
+    properties: Mapping[str, str | None] | None = None
+    """What the table remembers because of it, set in the same commit; None takes it away."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,16 @@ def audit_load(load: Load, files: Sequence[WrittenFile]) -> None:
         raise AuditFailed(f"load {load.id} has {load.rows} rows, its tasks wrote {told} and the files hold {described}")
 
 
-def publish_load(lake: Lake, name: str, load: Load, files: Sequence[WrittenFile]) -> Loaded:
-    """Make the files part of the table, if this load is not in it yet. A commit of others in between is no conflict."""
+def publish_load(
+    lake: Lake,
+    name: str,
+    load: Load,
+    files: Sequence[WrittenFile],
+    *,
+    check: Callable[[LakeTable], None] | None = None,
+) -> Loaded:
+    """Make the files part of the table, if this load is not in it yet. A commit of others in between is no conflict,
+    unless `check` says so: it is given the very table that the files are about to be added to, and may raise."""
     audit_load(load, files)
     crash_point("before_load_publish")
     added = [file.unpacked() for file in files]
@@ -82,6 +93,8 @@ def publish_load(lake: Lake, name: str, load: Load, files: Sequence[WrittenFile]
         nonlocal anew
         if load.id in current.loads:
             return False
+        if check is not None:
+            check(current)
         removed = _replaced(current, load)
         summary = {BATCH: load.id, WATERMARK: str(current.watermark), **(load.summary or {})}
         if load.position is not None:
@@ -93,7 +106,7 @@ def publish_load(lake: Lake, name: str, load: Load, files: Sequence[WrittenFile]
                     producer.delete_data_file(file)
                 for file in added:
                     producer.append_data_file(file)
-            transaction.set_properties({LOADS: " ".join((*current.loads, load.id)[-_REMEMBERED:])})
+            _remember(transaction, current, load)
         anew = True
         return True
 
@@ -101,6 +114,14 @@ def publish_load(lake: Lake, name: str, load: Load, files: Sequence[WrittenFile]
     crash_point("after_load_publish")
     made = loaded_snapshot(table, load.id)
     return Loaded(table, made.snapshot_id if made else None, anew)
+
+
+def _remember(transaction: Transaction, current: LakeTable, load: Load) -> None:
+    told = load.properties or {}
+    kept = {name: value for name, value in told.items() if value is not None}
+    transaction.set_properties({LOADS: " ".join((*current.loads, load.id)[-_REMEMBERED:]), **kept})
+    if gone := [name for name, value in told.items() if value is None and name in current.properties]:
+        transaction.remove_properties(*gone)
 
 
 def loaded_snapshot(table: LakeTable, load_id: str) -> Snapshot | None:

@@ -47,6 +47,14 @@ class PipelineSettings(BaseModel):
     fold_age_seconds: float = Field(
         default=60.0, gt=0, description="A committed event of an entity waits at most this long for its fold to begin."
     )
+    embed_seconds: float = Field(
+        default=900.0,
+        ge=0,
+        description="New rows of a searched table wait at most this long for their embedding to begin; 0: for ever.",
+    )
+    embed_after_rows: int = Field(
+        default=10_000, ge=1, description="So many new rows of a searched table are embedded at once."
+    )
     spark_conf: dict[str, str] = Field(
         default_factory=dict, description="Further Spark settings, as in [pipeline.spark_conf]."
     )

@@ -13,6 +13,7 @@ import pyspark.daemon
 
 import frazil.lake.data_files
 import frazil.pipeline.csv.piece
+import frazil.pipeline.embed.piece
 import frazil.pipeline.postgres.piece  # noqa: F401
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from frazil.events import TableSpec
 from frazil.lake import LakeTable
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.pipeline.csv.watch import FolderWatch
+from frazil.pipeline.embed.ask import KIND as EMBED
+from frazil.pipeline.embed.job import Embeddings
+from frazil.pipeline.embed.timer import EmbedTimer
 from frazil.pipeline.folder import Folder
 from frazil.pipeline.jobs import Doer, Timer
 from frazil.pipeline.postgres.job import PostgresLoads
@@ -41,8 +44,10 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
     doers: dict[str, Doer] = {
         "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
+        EMBED: Embeddings(tools.lake, tools.tasks, settings.models),
     }
     registry = parts.lake.registry
     timers: list[Timer] = [FolderWatch(name, watched, registry) for name, watched in settings.watch.items()]
     timers += [Nightly(name, source, registry) for name, source in settings.sources.items()]
+    timers.append(EmbedTimer(parts.lake, settings.pipeline))
     return doers, timers

@@ -17,6 +17,7 @@ from frazil import __version__
 from frazil.errors import FrazilError
 from frazil.gateway.cli import catalog, maintain, repair, serve, tables, token
 from frazil.gateway.cli.doctor import doctor as doctor_verb
+from frazil.gateway.cli.embed import embed as embed_verb
 from frazil.gateway.cli.jobs import jobs as jobs_verb
 from frazil.gateway.cli.journal import journal as journal_verb
 from frazil.gateway.cli.output import exit_code, tell_error
@@ -56,6 +57,7 @@ def build(arguments: list[str]) -> typer.Typer:
     app.add_typer(tables.app, name="tables")
     app.command("publish")(publish_verb)
     app.command("sql")(sql_verb)
+    app.command("embed")(embed_verb)
     app.add_typer(token.app, name="token")
     app.command("compact")(maintain.compact)
     app.command("expire")(maintain.expire)

@@ -30,14 +30,14 @@ Columns = Annotated[
 @app.command("list")
 def list_(
     dropped: Annotated[bool, typer.Option("--dropped", help="Those that can be undropped.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also where loads put their bad records.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also what frazil keeps beside them.")] = False,
     data: Data = None,
     config: Config = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """All tables. Quarantines are listed with `--all`, and in JSON."""
-    from frazil.events.table import QUARANTINE_SUFFIX
+    """All tables. Quarantines and embeddings are listed with `--all`, and in JSON."""
+    from frazil.events.table import EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX
 
     with connected(data, config, url) as client:
         found = client.tables(dropped=dropped)
@@ -45,7 +45,8 @@ def list_(
         print_json({"tables": found})
         return
     if not everything:
-        found = [table for table in found if not str(table.get("name")).endswith(QUARANTINE_SUFFIX)]
+        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX)
+        found = [table for table in found if not str(table.get("name")).endswith(beside)]
     from rich.markup import escape
     from rich.table import Table
 

@@ -6,6 +6,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.embeddings import TableEmbeddings
 from frazil.gateway.http.events import Events
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.guard import Guard, no_such_route
@@ -33,6 +34,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     maintenance = Maintenance(gateway, bodies)
     jobs = Jobs(gateway)
     loads = Loads(gateway, bodies)
+    embeddings = TableEmbeddings(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
@@ -54,6 +56,9 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/loads/postgres", loads.postgres, methods=["POST"]),
         Route("/v1/tables/{table}/loads", loads.list, methods=["GET"]),
         Route("/v1/tables/{table}/loads", loads.upload, methods=["POST"]),
+        Route("/v1/tables/{table}/embed", embeddings.ask, methods=["POST"]),
+        Route("/v1/tables/{table}/embeddings", embeddings.list, methods=["GET"]),
+        Route("/v1/tables/{table}/embeddings/{model}", embeddings.delete, methods=["DELETE"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

@@ -15,10 +15,12 @@ from frazil.lake import (
     Lake,
     LakeTable,
     changed_by,
+    drop_embeddings,
     drop_entity,
     load_entity,
     same_declaration,
     undrop,
+    undrop_embeddings,
 )
 from frazil.runtime.declare import make_table
 from frazil.storage import Journal
@@ -100,6 +102,7 @@ class Declarations:
     def _drop(self, name: str) -> None:
         table = self._lake.table(name)
         _writable(table)
+        drop_embeddings(self._lake, name)
         if table.spec.kind == "entity":
             drop_entity(self._lake, name)
         else:
@@ -107,6 +110,7 @@ class Declarations:
 
     async def undrop(self, name: str) -> LakeTable:
         table = await asyncio.to_thread(undrop, self._lake, name)
+        await asyncio.to_thread(undrop_embeddings, self._lake, name)
         await self._directory.refresh()
         self._journal.append("table_undropped", table=name)
         return table

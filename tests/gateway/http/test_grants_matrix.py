@@ -102,6 +102,14 @@ VERBS: dict[str, Verb] = {
         {"-": 404, "R": 403, "I": 403, "RI": 403, "A": 202},
         makes=True,
     ),
+    "embed": Verb(lambda http, table: http.post(f"/v1/tables/{table}/embed", json={}), ADMINS | {"A": (404, 422)}),
+    "embeddings": Verb(
+        lambda http, table: http.get(f"/v1/tables/{table}/embeddings"),
+        {"-": 404, "R": (200, 403), "I": 404, "RI": 200, "A": 200},
+    ),
+    "delete embeddings": Verb(
+        lambda http, table: http.delete(f"/v1/tables/{table}/embeddings/minilm"), ADMINS | {"A": (404, 422)}
+    ),
     "drop": Verb(lambda http, table: http.delete(f"/v1/tables/{table}"), ADMINS | {"A": 200}),
 }
 # What is done without a table: (for others, for admins).
