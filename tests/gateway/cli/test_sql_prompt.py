@@ -4,8 +4,8 @@ import os
 import pty
 import re
 import select
-import signal
 import stat
+import subprocess
 import sys
 import termios
 import time
@@ -209,10 +209,12 @@ class Terminal:
     """The command on a real terminal."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self.pid, self.screen = pty.fork()
-        if self.pid == 0:
-            os.execve(sys.executable, [sys.executable, "-m", "frazil", "sql"], environment)  # noqa: S606
+        self.screen, keyboard = pty.openpty()
         termios.tcsetwinsize(self.screen, (40, 200))
+        # Not by a fork of this process: what other tests have loaded into it may have threads that do not survive one.
+        command = ["setsid", "--ctty", sys.executable, "-m", "frazil", "sql"]
+        self._process = subprocess.Popen(command, stdin=keyboard, stdout=keyboard, stderr=keyboard, env=environment)
+        os.close(keyboard)
         self.seen = b""
 
     def type(self, keys: bytes) -> None:
@@ -235,16 +237,16 @@ class Terminal:
     def exit_code(self) -> int:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
+            code = self._process.poll()
+            if code is not None:
+                return code
             if select.select([self.screen], [], [], 0.05)[0]:
                 try:
                     self.seen += os.read(self.screen, 65536)
                 except OSError:
                     continue
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        self._process.kill()
+        self._process.wait()
         raise AssertionError("it did not end")
 
 
