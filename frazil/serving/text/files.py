@@ -34,16 +34,18 @@ class TextReport:
     files: tuple[str, ...]
 
 
-def build(layout: TextLayout, documents: Iterable[Mapping[str, str | None]], folder: Path) -> TextReport:
+def build(
+    layout: TextLayout, documents: Iterable[Mapping[str, str | None]], folder: Path, *, threads: int = 1
+) -> TextReport:
     """Index these documents into an existing empty folder; the i-th one gets ordinal i.
 
     Columns that a document lacks, or has as None, are empty. Every document is in it: the count is checked.
-    The caller makes the files durable.
+    Each thread makes a segment of its own. The caller makes the files durable.
     """
     begun = time.perf_counter()
     index = tantivy.Index(layout.schema(), str(folder), reuse=False)
     layout.teach(index)
-    writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
+    writer = index.writer(heap_size=_WRITER_BYTES * threads, num_threads=threads)
     rows = 0
     for rows, document in enumerate(documents, start=1):
         writer.add_document(_fields(layout, rows - 1, document))
