@@ -85,7 +85,7 @@ class Serving:
     ) -> None:
         """`check` is asked about each generation after it was swapped in, beside its canaries: it raises to go back."""
         self.searchable = searchable
-        self.fresh = fresh or Fresh(searchable)
+        self.fresh = Fresh(searchable) if fresh is None else fresh
         self._copies = copies
         self._check = check
         self._drain_seconds = drain_seconds
