@@ -64,7 +64,9 @@ def test_every_answer_is_from_one_generation(world: World, entries: list[Entry])
             expected[entry.generation, number] = told(serving.search(ask))
     years = {entry.generation: salt for salt, entry in enumerate(entries)}
     assert len({str(answer) for answer in expected.values()}) == len(expected), "each answer tells its generation"
-    over, wrong, seen = threading.Event(), [], []
+    over = threading.Event()
+    wrong: list[Any] = []
+    seen: list[str | None] = []
 
     def client(seed: int) -> None:
         choose = random.Random(seed)
@@ -128,8 +130,8 @@ def test_a_reader_finishes_on_what_it_began_with(world: World, entries: list[Ent
         old = reading.generation
         assert old is not None and not old.closed
         assert entries[0].generation in world.copies().generations(), "it is held"
-    assert old.closed and serving.status().draining == ()
-    assert not old.enter(), "nobody comes back to it"
+    assert not old.enter(), "it is closed, and nobody comes back to it"
+    assert serving.status().draining == ()
     assert serving.search(QUERIES[0]).generation == entries[2].generation
     serving.close()
 
