@@ -25,10 +25,9 @@ from frazil.serving.search.searchable import Searchable
 from frazil.serving.text import TextQuery, read_query
 from frazil.serving.text.text_index import MAX_K as WIDEST_TEXT
 
-# How deep the rankings go that are fused. It does not grow with the offset at first: the pages of one answer are cut
-# from one fusion.
-_FUSED = 128
-_FUSED_PER_HIT = 4
+# How deep the rankings go that are fused. Who looks further gets the fusion of rankings twice as deep behind it, and so
+# on: a page does not depend on how far the next one reaches.
+_FUSED = 100
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _depth(ask: Ask) -> int:
     if ask.mode != "hybrid":
         return ask.reach
     depth = _FUSED
-    while depth < _FUSED_PER_HIT * ask.reach and depth < WIDEST_VECTORS:
+    while depth < ask.reach:
         depth *= 2
     return depth
 
@@ -150,7 +149,7 @@ def _by_vector(sight: _Sight, query: Vectors, wanted: int, *, by_document: bool)
                 lambda count: _row(index.search(query, count, allowed=seen)),
                 wanted,
                 total,
-                homes=generation.documents if by_document else None,
+                homes=generation.documents if by_document and not generation.is_row_by_row else None,
                 widest=WIDEST_VECTORS,
                 everything=lambda count: _row(search_exactly(index.vectors, query.reshape(1, -1), count, allowed=seen)),
             )
@@ -197,12 +196,21 @@ def _best(ask: Ask, by_vector: Ranked, by_text: Ranked) -> list[tuple[Place, flo
         return [(Place(at, None), float(score)) for at, score in enumerate(by_vector.scores)]
     if ask.mode == "text":
         return [(Place(None, at), float(score)) for at, score in enumerate(by_text.scores)]
-    near = {int(number): at for at, number in enumerate(by_vector.numbers)}
-    worded = {int(number): at for at, number in enumerate(by_text.numbers)}
-    # Equals by rank are ordered by number first, whichever ranking has them.
-    rankings = [Ranking(list(near), ask.vector_weight), Ranking(list(worded), ask.text_weight)]
-    fused = sorted(fuse(rankings, len(near) + len(worded)), key=lambda scored: (-scored[1], scored[0]))
-    return [(Place(near.get(number), worded.get(number)), score) for number, score in fused]
+    near, worded = by_vector.numbers.tolist(), by_text.numbers.tolist()
+    fused: dict[int, float] = {}
+    depth = _FUSED
+    while len(fused) < ask.reach:
+        rankings = [Ranking(near[:depth], ask.vector_weight), Ranking(worded[:depth], ask.text_weight)]
+        # Equals by rank are ordered by number, whichever ranking has them.
+        for number, score in sorted(fuse(rankings, 2 * depth), key=lambda scored: (-scored[1], scored[0])):
+            fused.setdefault(number, score)
+        if depth >= max(len(near), len(worded)):
+            break
+        depth *= 2
+    best = list(fused.items())[: ask.reach]
+    places_near = {number: at for at, number in enumerate(near)}
+    places_worded = {number: at for at, number in enumerate(worded)}
+    return [(Place(places_near.get(number), places_worded.get(number)), score) for number, score in best]
 
 
 def _row(found: tuple[Floats, Ordinals]) -> tuple[Floats, Ordinals]:

@@ -66,7 +66,8 @@ class Generation:
         documents = self.contents.chunks.column("document").to_numpy()
         self.documents: Ordinals = documents[: self.manifest.counts.vectors]
         """The row number of each chunk that has a vector."""
-        self._is_row_by_row = np.array_equal(self.documents, np.arange(self.rows))
+        self.is_row_by_row = np.array_equal(self.documents, np.arange(self.rows))
+        """Each row is one chunk, and at the same place."""
         self._key = searchable.key
         self._hashes, self._by_hash = self._hashed_keys()
         # Now, and not by the first queries: a page that was never touched costs each of them a fault.
@@ -116,7 +117,7 @@ class Generation:
 
     def chunks_of(self, rows: Mask) -> Bitmap:
         """The chunks with a vector that belong to these rows."""
-        return Bitmap.of_mask(rows if self._is_row_by_row else rows[self.documents])
+        return Bitmap.of_mask(rows if self.is_row_by_row else rows[self.documents])
 
     def enter(self) -> bool:
         """Begin to read; False when it is closed already, and another one serves."""

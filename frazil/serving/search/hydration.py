@@ -54,7 +54,7 @@ def hits(
         else:
             number = int(by_vector.numbers[place.near] if place.near is not None else by_text.numbers[_at(place)])
         found.append(_Found(number, piece_of.get(place), place, score))
-    shown_from = searchable.text if ask.snippet_characters else ()
+    shown_from = searchable.text if ask.snippet_characters and ask.mode != "vector" else ()
     rows = _rows(searchable, view, [one.number for one in found], {*columns, *searchable.key, *shown_from})
     behind = 0 if view.generation is None else view.generation.rows
     answer = []
