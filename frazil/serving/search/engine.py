@@ -112,8 +112,10 @@ def _vector(searchable: Searchable, ask: Ask) -> Vectors | None:
 
 
 def _sight(view: FreshView, allowed: Allowed, *, by_vector: bool) -> _Sight:
-    rows, chunks, generation = view.visible_rows, view.visible_chunks, view.generation
-    if allowed.rows is not None and generation is not None:
+    rows, generation = view.visible_rows, view.generation
+    if allowed.rows is None or generation is None:
+        chunks = view.visible_chunks if by_vector else None
+    else:
         if allowed.rows.size != generation.rows:
             raise ValueError(f"the filter is over {allowed.rows.size} rows, the generation has {generation.rows}")
         rows = allowed.rows if rows is None else allowed.rows & rows

@@ -18,7 +18,9 @@ from frazil.serving.search.searchable import Key, Searchable
 from frazil.serving.text import TextIndex
 
 Mask = npt.NDArray[np.bool_]
-_AT_ONCE = 65_536
+# Arrow makes Python values without letting go of the interpreter: a thousand take half a millisecond, in which queries
+# on the generation that serves wait.
+_AT_ONCE = 1024
 
 
 class Generation:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from frazil.errors import FrazilError, Unavailable
@@ -208,7 +208,9 @@ class Serving:
         with self._rebinding:
             # What only the generation before the previous one would need.
             self.fresh.trim(generation.watermark if old is None else min(old.watermark, generation.watermark))
-        self._copies.prune([generation.name, *([old.name] if old is not None else [])])
+        # It serves, whatever becomes of old copies; the next swap tries again.
+        with suppress(FrazilError):
+            self._copies.prune([generation.name, *([old.name] if old is not None else [])])
         return Swapped(generation.name, None if old is None else old.name, time.monotonic() - begun, drained)
 
     def _rebind(self, generation: Generation | None) -> None:

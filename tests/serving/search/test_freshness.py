@@ -137,6 +137,11 @@ class Story:
 
     def feed(self) -> None:
         """Some of what was written; now and then some of it for a second time."""
+        if self.choose.random() < 0.1:
+            first = self.choose.randint(1, self.fed)
+            upto = self.choose.randint(first, self.fed)
+            self.serving.apply(self.truth.changes[first - 1 : upto - 1], upto)
+            return
         upto = self.choose.randint(self.fed, self.truth.head)
         first = self.fed if self.choose.random() < 0.8 else self.choose.randint(1, self.fed)
         self.serving.apply(self.truth.changes[first - 1 : upto - 1], upto)
