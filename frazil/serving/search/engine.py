@@ -179,6 +179,7 @@ def _by_text(sight: _Sight, query: TextQuery, wanted: int, ask: Ask) -> Ranked:
             wanted,
             text.rows if seen is None else seen.count,
             widest=WIDEST_TEXT,
+            is_exact=text.is_one_segment,
         )
     if not sight.slots.any():
         return old

@@ -45,17 +45,19 @@ def ranked(
     total: int,
     *,
     homes: Ordinals | None = None,
+    is_exact: bool = False,
     widest: int,
     everything: Fetch | None = None,
 ) -> Ranked:
     """The best documents out of `total` pieces, as many as are wanted, if there are so many.
 
     `fetch(n)` gives the n best pieces, n up to `widest`; beyond that `everything` is asked for all. `homes` has the
-    number of each piece's document; without, a piece is a document.
+    number of each piece's document; without, a piece is a document. With `is_exact`, of equals that do not all fit
+    `fetch` leaves out those of the highest numbers by itself.
     """
     if total <= 0:
         return NOTHING
-    count = wanted + _SPARE if homes is None else 2 * wanted + _SPARE
+    count = (wanted if homes is None else 2 * wanted) + (0 if is_exact else _SPARE)
     while True:
         count = min(count, total)
         is_far = count > widest
@@ -68,7 +70,7 @@ def ranked(
         places = _first_of_each(numbers)
         if len(pieces) < count or count >= total or (is_far and everything is None):
             break
-        sure = places[scores[places] > scores[-1]]
+        sure = places if is_exact else places[scores[places] > scores[-1]]
         if len(sure) >= wanted:
             places = sure
             break

@@ -83,19 +83,6 @@ def test_words_are_found_in_rows(tmp_path: Path) -> None:
     assert opened.held == ROWS
 
 
-def test_two_threads_index_the_same_rows(tmp_path: Path) -> None:
-    one, two = TEXT, TextPart(TextLayout(("body",)), threads=2)
-    made(tmp_path / "one", one)
-    made(tmp_path / "two", two)
-    first, second = one.open(tmp_path / "one").index, two.open(tmp_path / "two").index
-    for query in ("return value", '"a string"', "thread*", "+lock -thread"):
-        mine, theirs = first.search(query, 200), second.search(query, 200)
-        assert np.allclose(mine[0], theirs[0], rtol=1e-5)
-        # At the last place, which of the equals are there is up to the engine.
-        above = mine[0] > mine[0][-1] + 1e-4 if len(mine[0]) == 200 else mine[0] > -1
-        assert set(mine[1][above].tolist()) <= set(theirs[1].tolist())
-
-
 def test_equal_rows_have_no_canary_that_hangs_on_a_tie(tmp_path: Path) -> None:
     manifest = made(tmp_path / "a", TEXT, texts=("the same words in every row",) * 50)
     assert manifest.canaries == ()

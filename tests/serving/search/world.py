@@ -87,13 +87,11 @@ class World:
         self.shelf: Shelf = self.place.shelf()
         self._builds = 0
 
-    def build(
-        self, rows: Sequence[Mapping[str, Any]], watermark: int, config: IndexConfig | None = None, **options: Any
-    ) -> Entry:
+    def build(self, rows: Sequence[Mapping[str, Any]], watermark: int, config: IndexConfig | None = None) -> Entry:
         self._builds += 1
         folder = self.folder / f"build-{self._builds}"
         parts = [IndexPart(config, threads=1)] if self.searched.model is not None else []
-        layout = TextPart(TextLayout(self.searched.text), **options)
+        layout = TextPart(TextLayout(self.searched.text))
         build(source(self.searched, rows, watermark), folder, [*parts, layout])
         return self.shelf.publish(folder)
 

@@ -31,7 +31,6 @@ _CLEAR = 1e-3
 @dataclass(frozen=True)
 class TextPart:
     layout: TextLayout
-    threads: int = 1
     name: str = "text"
     engine: str = "tantivy"
     holds: Literal["rows", "chunks", "vectors"] = "rows"
@@ -39,7 +38,7 @@ class TextPart:
     def write(self, folder: Path, contents: Contents) -> Sequence[str]:
         place = folder / TEXT
         place.mkdir()
-        report = build(self.layout, self._documents(contents), place, threads=self.threads)
+        report = build(self.layout, self._documents(contents), place)
         return [f"{TEXT}/{path}" for path in report.files]
 
     def open(self, folder: Path) -> OpenText:
