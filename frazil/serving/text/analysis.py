@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -50,9 +51,12 @@ class Analyzer:
     def terms(self, text: str) -> list[str]:
         return self.engine.analyze(text)
 
-    def tokens(self, text: str) -> list[Token]:
+    def tokens(self, text: str, wanted: Callable[[str], bool] = lambda term: True) -> list[Token]:
+        """The tokens whose terms are wanted."""
         found = self.engine.pre_tokenize(text).tokens
-        return [Token(token.text, token.char_offset_from, token.char_offset_to) for token in found]
+        return [
+            Token(term, token.char_offset_from, token.char_offset_to) for token in found if wanted(term := token.text)
+        ]
 
 
 @lru_cache(maxsize=64)

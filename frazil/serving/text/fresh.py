@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ class _Document:
 
 
 class FreshText:
-    """Documents by ordinals that the caller gives them. Not for several threads at once."""
+    """Documents by ordinals that the caller gives them. Threads may search at once, while none adds or removes."""
 
     def __init__(self, layout: TextLayout, *, like: Statistics | None = None) -> None:
         self.layout = layout
@@ -47,6 +48,12 @@ class FreshText:
     @property
     def rows(self) -> int:
         return len(self._documents)
+
+    def ranked_like(self, other: Statistics) -> FreshText:
+        """The same documents, now and later, by the statistics of another index."""
+        same = copy(self)
+        same._statistics = other if other.rows else same
+        return same
 
     def add(self, ordinal: int, document: Mapping[str, str | None]) -> None:
         """Index a document; one of the same ordinal is replaced."""

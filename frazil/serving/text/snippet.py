@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from frazil.serving.text.analysis import Token, stems, words
 from frazil.serving.text.query import TextQuery
@@ -44,14 +45,20 @@ def snippet(
 
 
 def _marked(query: TextQuery, text: str, column: str, language: str) -> list[Token]:
-    asked = [word for word in query.words() if word.column in (None, column)]
-    terms = {term for word in asked for term in stems(language).terms(word.text)}
-    begun = tuple(term for word in asked if word.prefix for term in words(language).terms(word.text)[-1:])
-    by_stem = [token for token in stems(language).tokens(text) if token.term in terms]
+    terms, begun = _asked(query, column, language)
+    by_stem = stems(language).tokens(text, terms.__contains__) if terms else []
     if not begun:
         return by_stem
-    by_prefix = [token for token in words(language).tokens(text) if token.term.startswith(begun)]
+    by_prefix = words(language).tokens(text, lambda word: word.startswith(begun))
     return sorted({(token.start, token.end): token for token in by_stem + by_prefix}.values(), key=lambda it: it.start)
+
+
+@lru_cache(maxsize=256)
+def _asked(query: TextQuery, column: str, language: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The terms to mark, and the beginnings of words; the same for each hit of a search."""
+    asked = [word for word in query.words() if word.column in (None, column)]
+    terms = frozenset(term for word in asked for term in stems(language).terms(word.text))
+    return terms, tuple(term for word in asked if word.prefix for term in words(language).terms(word.text)[-1:])
 
 
 def _densest(marked: list[Token], characters: int) -> tuple[int, int]:

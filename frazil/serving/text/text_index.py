@@ -42,6 +42,8 @@ class TextIndex:
         self._schema = index.schema
         self._searcher = index.searcher()
         self.rows = self._searcher.num_docs
+        self.is_one_segment = self._searcher.num_segments == 1
+        """Then the engine, which prefers what was added first, cuts equals off by their ordinals as well."""
 
     def read(self, text: str) -> TextQuery:
         """The tree of what was typed, which `search` and `snippet` take; never raises."""
@@ -78,14 +80,16 @@ class TextIndex:
     def _ranked_and_allowed(self, query: tantivy.Query, k: int, allowed: Bitmap) -> tuple[Floats, Ordinals]:
         far = min(self.rows, k + math.ceil(_FURTHER * k / allowed.share))
         near = min(far, _NEAR) if allowed.count <= _FEW else far
-        scores, ordinals = self._ranked(query, near)
+        scores, ordinals = self._found(query, near)
         held = allowed.holds(ordinals)
         if len(ordinals) == near and int(held.sum()) < k:
             if allowed.count <= _FEW:
                 return self._ranked(self._among(query, allowed), k)
-            scores, ordinals = self._ranked(query, self.rows)
+            scores, ordinals = self._found(query, self.rows)
             held = allowed.holds(ordinals)
-        return scores[held][:k], ordinals[held][:k]
+        # Only what is left is put in order: sorting 20,000 takes 3 ms.
+        scores, ordinals = _in_order(scores[held], ordinals[held])
+        return scores[:k], ordinals[:k]
 
     def _among(self, query: tantivy.Query, allowed: Bitmap) -> tantivy.Query:
         members = tantivy.Query.term_set_query(self._schema, ORDINAL, allowed.ordinals().tolist())
@@ -93,14 +97,17 @@ class TextIndex:
         return tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, unscored)])
 
     def _ranked(self, query: tantivy.Query, limit: int) -> tuple[Floats, Ordinals]:
+        return _in_order(*self._found(query, limit))
+
+    def _found(self, query: tantivy.Query, limit: int) -> tuple[Floats, Ordinals]:
+        """The best by score, equals in the engine's order."""
         hits = self._searcher.search(query, limit, count=False).hits
         numbers = self._searcher.fast_field_values(ORDINAL, [address for _, address in hits])
         scores = np.array([score for score, _ in hits], dtype=np.float32)
         ordinals = np.array(numbers, dtype=np.int64)
         if len(ordinals) and not 0 <= int(ordinals.min()) <= int(ordinals.max()) < self.rows:
             raise damaged(self._folder, "it names a document that is not there")
-        order = np.lexsort((ordinals, -scores))
-        return scores[order], ordinals[order]
+        return scores, ordinals
 
     def documents_with(self, column: str, term: str, *, whole_word: bool = False) -> int:
         """How many documents hold a stem, or a whole word, in a column; what makes it rare."""
@@ -125,6 +132,11 @@ class TextIndex:
         (_, address), *_ = self._searcher.search(query, 1, count=False).hits
         explained = json.loads(query.explain(self._searcher, address).to_json())
         return _detail(explained, "avgdl") or 1.0
+
+
+def _in_order(scores: Floats, ordinals: Ordinals) -> tuple[Floats, Ordinals]:
+    order = np.lexsort((ordinals, -scores))
+    return scores[order], ordinals[order]
 
 
 def check_k(k: int) -> None:
