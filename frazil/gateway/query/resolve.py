@@ -169,14 +169,16 @@ class Resolver:
 
     async def _live(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> Tail:
         """The tail, holding every event that had its receipt when this was called, and the one of the mark."""
+        reached: int | None = None
         while True:
             patience = deadline - time.monotonic()
             tail = await self._writers.of(table).live(patience_seconds=patience) if patience > 0 else None
             if tail is None:
+                if mark is not None and reached is not None:
+                    raise _not_reached(table, mark, reached)
                 raise _too_slow(table)
             if mark is not None and tail.end <= mark.position and table.watermark <= mark.position:
-                if deadline - time.monotonic() <= _MOMENT_SECONDS:
-                    raise _not_reached(table, mark, tail.end)
+                reached = tail.end
                 await asyncio.sleep(_MOMENT_SECONDS)
                 table = await self._directory.table(table.name)
                 continue
