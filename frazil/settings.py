@@ -23,6 +23,7 @@ from frazil.embedding.settings import ModelSettings
 from frazil.errors import Misconfigured
 from frazil.lake.settings import CatalogSettings, MaintenanceSettings
 from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings
+from frazil.serving.settings import SearchSettings
 from frazil.serving.sql.settings import QuerySettings
 from frazil.storage.settings import WarehouseSettings
 
@@ -36,6 +37,7 @@ __all__ = [
     "ModelSettings",
     "PipelineSettings",
     "QuerySettings",
+    "SearchSettings",
     "ServerSettings",
     "Settings",
     "SourceSettings",
@@ -106,6 +108,7 @@ class Settings(BaseModel):
         default_factory=MaintenanceSettings, description="How tables are kept tidy."
     )
     query: QuerySettings = Field(default_factory=QuerySettings, description="The query workers.")
+    search: SearchSettings = Field(default_factory=SearchSettings, description="Artifacts and search.")
     access: AccessSettings = Field(default_factory=AccessSettings, description="Tokens, rates and the audit log.")
 
     sources: dict[str, SourceSettings] = Field(

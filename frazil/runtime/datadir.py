@@ -73,6 +73,16 @@ class DataDir:
         return self.root / "uploads"
 
     @property
+    def artifacts(self) -> Path:
+        """Copies of the artifacts that this machine serves."""
+        return self.root / "artifacts"
+
+    @property
+    def builds(self) -> Path:
+        """Where artifacts are built before they go to the bucket."""
+        return self.root / "builds"
+
+    @property
     def spill(self) -> Path:
         """What does not fit into memory and is worth nothing after the process ends."""
         return self.root / "spill"

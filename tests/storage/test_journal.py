@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ def append_many(folder: Path, writer: int) -> None:
     shared = Journal(folder)
     for number in range(_ENTRIES):
         shared.append("commit", writer=writer, number=number, padding="x" * (number % 50))
+
+
+def append_many_to_small_files(folder: Path, writer: int) -> None:
+    journal.MAX_FILE_BYTES, journal.MAX_FILES = 4000, 1000
+    append_many(folder, writer)
 
 
 def append_until_killed(folder: Path) -> None:
@@ -51,14 +57,18 @@ def test_an_empty_journal_reads_as_nothing(tmp_path: Path) -> None:
     assert Journal(tmp_path).read() == []
 
 
-def test_processes_share_a_journal_without_losing_or_mixing_entries(tmp_path: Path) -> None:
+def all_append(work: Callable[[Path, int], None], folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=append_many, args=(tmp_path, writer)) for writer in range(_PROCESSES)]
+    writers = [context.Process(target=work, args=(folder, writer)) for writer in range(_PROCESSES)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join(timeout=120)
         assert writer.exitcode == 0
+
+
+def test_processes_share_a_journal_without_losing_or_mixing_entries(tmp_path: Path) -> None:
+    all_append(append_many, tmp_path)
     entries = Journal(tmp_path).read(limit=10_000)
     assert len(entries) == _PROCESSES * _ENTRIES
     for writer_number in range(_PROCESSES):
@@ -66,23 +76,9 @@ def test_processes_share_a_journal_without_losing_or_mixing_entries(tmp_path: Pa
         assert numbers == list(reversed(range(_ENTRIES))), "each writer's entries are there once, in its order"
 
 
-def test_processes_that_turn_files_over_at_the_same_time_lose_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Forked, so that they inherit the small files. There is room for all entries: none may be missing."""
-    monkeypatch.setattr(journal, "MAX_FILE_BYTES", 4000)
-    monkeypatch.setattr(journal, "MAX_FILES", 1000)
-    writers = []
-    for writer in range(_PROCESSES):
-        pid = os.fork()
-        if pid == 0:
-            try:
-                append_many(tmp_path, writer)
-            finally:
-                os._exit(0)
-        writers.append(pid)
-    for pid in writers:
-        os.waitpid(pid, 0)
+def test_processes_that_turn_files_over_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    """There is room for all entries: none may be missing."""
+    all_append(append_many_to_small_files, tmp_path)
     entries = Journal(tmp_path).read(limit=10_000)
     assert len({(entry["writer"], entry["number"]) for entry in entries}) == _PROCESSES * _ENTRIES
     assert len(list(tmp_path.glob("*.jsonl"))) > 5

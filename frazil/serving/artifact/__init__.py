@@ -22,7 +22,7 @@ from frazil.serving.artifact.manifest import (
 )
 from frazil.serving.artifact.part import OpenPart, Part
 from frazil.serving.artifact.register import READABLE, Entry, Policy, Register, State
-from frazil.serving.artifact.shelf import PREFIX, Lease, Shelf, Tidied
+from frazil.serving.artifact.shelf import PREFIX, Lease, Shelf, Tidied, open_shelf
 from frazil.serving.artifact.verify import ArtifactRefused, Fault, inspect, verify
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "decode_manifest",
     "inspect",
     "new_generation",
+    "open_shelf",
     "running_engines",
     "verify",
     "workplace",

@@ -22,12 +22,19 @@ from frazil.serving.artifact.documents import Documents, change
 from frazil.serving.artifact.manifest import MANIFEST, seal_of
 from frazil.serving.artifact.register import READABLE, Entry, Policy, Register, State, to_remove
 from frazil.serving.artifact.verify import verify
-from frazil.storage import Objects
+from frazil.serving.settings import SearchSettings
+from frazil.storage import Objects, Warehouse, open_objects
 
 PREFIX = "_artifacts"
 """Where artifacts lie in a warehouse; no namespace of tables begins with an underscore."""
 _SIGN_OF_LIFE_SECONDS = 30.0
 _FORGOTTEN_LEASES = 30
+
+
+def open_shelf(documents: Documents, warehouse: Warehouse, table: str, settings: SearchSettings) -> Shelf:
+    """The shelf of a table in this warehouse, by the rules of the settings; `documents` is the lake's registry."""
+    policy = Policy(keep=settings.keep_artifacts, grace_seconds=settings.grace_seconds)
+    return Shelf(documents, open_objects(warehouse, PREFIX), table, policy=policy)
 
 
 @dataclass(frozen=True)

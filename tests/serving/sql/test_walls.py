@@ -1,10 +1,13 @@
-"""Each part of the first wall alone: a forked process puts up that part only and then tries what it should not."""
+"""Each part of the first wall alone: another process puts up that part only and then tries what it should not."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import faulthandler
+import fcntl
+import multiprocessing
 import os
 import platform
 import resource
@@ -12,38 +15,50 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark import cloudpickle
 
 from frazil.serving.sql import seccomp, walls
 
 needs_landlock = pytest.mark.skipif(walls.landlock_abi() == 0, reason="this kernel has no Landlock")
 
 
+# Forked from a process that has no threads: what another thread held when this one was forked would be held for ever.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["pytest", "duckdb", "pyspark.cloudpickle", "frazil.serving.sql.walls"])
+
+
 def behind(wall: Callable[[], object], act: Callable[[], object]) -> str:
     """What `act` gives or raises in a process behind the wall; "signal N" when the process was ended."""
-    inlet, outlet = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            # A process that aborts here was meant to.
-            faulthandler.disable()
-            wall()
-            answer = _tried(act)
-            os.write(outlet, answer.encode())
-        finally:
-            os._exit(0)
-    os.close(outlet)
-    deadline = time.monotonic() + 60
-    with os.fdopen(inlet) as pipe:
-        answer = pipe.read()
-    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
-    return f"signal {os.WTERMSIG(ended[1])}" if os.WIFSIGNALED(ended[1]) else answer
+    inlet, outlet = _context.Pipe(duplex=False)
+    task: bytes = cloudpickle.dumps((wall, act))  # type: ignore[no-untyped-call]
+    process = _context.Process(target=_behind, args=(task, outlet))
+    process.start()
+    outlet.close()
+    answer = ""
+    with inlet, contextlib.suppress(EOFError):
+        if inlet.poll(60):
+            answer = inlet.recv_bytes().decode()
+    process.join(60)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise AssertionError("it hangs behind the wall")
+    return f"signal {-process.exitcode}" if process.exitcode < 0 else answer
+
+
+def _behind(task: bytes, outlet: Connection) -> None:
+    # A process that aborts here was meant to.
+    faulthandler.disable()
+    wall, act = cloudpickle.loads(task)
+    wall()
+    outlet.send_bytes(_tried(act).encode())
+    # Behind some of the walls nothing can be tidied up any more.
+    os._exit(0)
 
 
 def _tried(act: Callable[[], object]) -> str:
@@ -124,7 +139,8 @@ def test_landlock_connects_to_the_store_only(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as store, socket.create_server(("127.0.0.1", 0)) as other:
 
         def connect(server: socket.socket) -> Callable[[], object]:
-            return lambda: socket.socket().connect(server.getsockname())
+            address = server.getsockname()
+            return lambda: socket.socket().connect(address)
 
         wall = confined(tmp_path, port=store.getsockname()[1])
         assert behind(wall, connect(store)) == "did: None"
@@ -250,31 +266,33 @@ def test_processor_time_ends() -> None:
     assert behind(wall, spin) == f"signal {int(signal.SIGXCPU)}"
 
 
-def test_a_process_goes_with_its_parent() -> None:
-    inlet, outlet = os.pipe()
+def test_a_process_goes_with_its_parent(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    held.touch()
 
     def parent_that_dies() -> None:
         me = os.getpid()
         if os.fork() == 0:
             walls.die_with_parent(me)
-            time.sleep(60)
+            with held.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                held.write_text("held")
+                time.sleep(60)
             os._exit(0)
-        time.sleep(0.2)
+        while not held.read_text():
+            time.sleep(0.01)
 
     assert behind(lambda: None, parent_that_dies) == "did: None"
-    os.close(outlet)
-    os.set_blocking(inlet, False)
+    assert held.read_text() == "held"
     deadline = time.monotonic() + 10
-    # The end of the pipe is seen when the last process that holds it is gone.
-    while time.monotonic() < deadline:
-        try:
-            assert os.read(inlet, 1) == b""
-            break
-        except BlockingIOError:
+    # The lock is free when the process that has it is gone.
+    with held.open() as file:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
             time.sleep(0.01)
-    else:
-        pytest.fail("the grandchild outlived its parent")
-    os.close(inlet)
+    pytest.fail("the grandchild outlived its parent")
 
 
 def test_all_parts_stand_together(tmp_path: Path) -> None:
