@@ -1,0 +1,122 @@
+"""Profiles: a named way to search a table, and the artifacts that it is answered from.
+
+A profile binds a table, and where it says so a model, an index, a filter and the shape of answers. One with a model or
+an index of its own has artifacts of its own, on the shelf `table@profile`; any other is answered from the table's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from frazil.errors import InvalidInput, NotFound
+from frazil.events import table_name
+from frazil.events.search import MODEL_NAME
+from frazil.serving.artifact.documents import Documents, change
+from frazil.serving.index.config import IndexConfig
+
+PREFIX = "profile/"
+MAX_FILTER = 10_000
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
+_FIELDS = "name table model index filter mode k columns".split()
+_MODES = ("vector", "text", "hybrid")
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    table: str
+    """With its namespace."""
+    model: str | None = None
+    index: Mapping[str, Any] | None = None
+    filter: str | None = None
+    """A condition that every search by this profile has, beside its own."""
+    mode: str | None = None
+    k: int | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def shelf(self) -> str:
+        """The name of the shelf that its artifacts are on."""
+        return shelf_name(self.table, self.name) if self.model or self.index else self.table
+
+    def body(self) -> dict[str, Any]:
+        return {**msgspec.to_builtins(self), "table": self.table.removeprefix("main.")}
+
+
+def shelf_name(table: str, profile: str | None = None) -> str:
+    """`main.notes`, or `main.notes@fast` for a profile that has artifacts of its own."""
+    return table if profile is None else f"{table}@{profile}"
+
+
+def parse_profile(name: str, body: Any) -> Profile:
+    """A profile as somebody declares it. Whether the table has such columns and vectors is seen by others."""
+    if not _NAME.match(name):
+        raise _bad(f"{name[:80]!r} is not the name of a profile", "use a-z, 0-9, _ and -, beginning with a letter")
+    if not isinstance(body, Mapping) or not isinstance(body.get("table"), str):
+        raise _bad("a profile is an object with a `table`", '{"table": "notes", "filter": "lang = \'en\'", "k": 5}')
+    for field in body:
+        if field not in _FIELDS:
+            close = get_close_matches(str(field), _FIELDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(_FIELDS)}"
+            raise _bad(f"a profile has no field {str(field)[:80]!r}", hint)
+    if body.get("name", name) != name:
+        raise _bad(f"it is named {name!r} and says {str(body['name'])[:80]!r}", "leave out `name`")
+    model, index, filter_, mode, k, columns = (body.get(field) for field in _FIELDS[2:])
+    if model is not None and (not isinstance(model, str) or not MODEL_NAME.match(model)):
+        raise _bad(f"{str(model)[:80]!r} is not the name of a model", "wordllama, or a name below [models.<name>]")
+    if filter_ is not None and (not isinstance(filter_, str) or not filter_.strip() or len(filter_) > MAX_FILTER):
+        raise _bad("`filter` is a condition in SQL", "for example \"lang = 'en'\"")
+    if mode is not None and mode not in _MODES:
+        raise _bad(f"there is no mode {str(mode)[:40]!r}", f"one of {', '.join(_MODES)}")
+    if k is not None and (not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= 1_000):
+        raise _bad("`k` is a whole number from 1 to 1,000", "leave it out for 10")
+    if columns is not None and (
+        not isinstance(columns, list | tuple) or not all(isinstance(one, str) for one in columns)
+    ):
+        raise _bad("`columns` is a list of names", '["title"]')
+    return Profile(
+        name,
+        table_name(body["table"]),
+        model,
+        None if index is None else IndexConfig.parse(index).as_json(),
+        filter_,
+        mode,
+        k,
+        None if columns is None else tuple(columns),
+    )
+
+
+class Profiles:
+    """All of them, in the lake's registry. Methods block."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def put(self, profile: Profile) -> None:
+        change(self._documents, PREFIX + profile.name, lambda _: msgspec.json.encode(profile))
+
+    def get(self, name: str) -> Profile:
+        document = self._documents.get(PREFIX + name) if _NAME.match(name) else None
+        if document is None:
+            raise NotFound(f"there is no profile {name[:80]!r}", code="profile_not_found", hint="frazil profiles list")
+        return msgspec.json.decode(document.body, type=Profile)
+
+    def list(self, table: str | None = None) -> list[Profile]:
+        found = [msgspec.json.decode(document.body, type=Profile) for document in self._documents.list(PREFIX)]
+        return [profile for profile in found if table in (None, profile.table)]
+
+    def delete(self, name: str) -> None:
+        self.get(name)
+        document = self._documents.get(PREFIX + name)
+        if document is not None:
+            self._documents.delete(document.key, document.version)
+
+
+def _bad(message: str, hint: str) -> InvalidInput:
+    return InvalidInput(message, code="bad_profile", hint=hint)
