@@ -37,6 +37,11 @@ _CHILD_ENVIRONMENT = {
 }
 
 
+def child_environment() -> dict[str, str]:
+    """The variables of a process that is going to stand behind the walls."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _CHILD_ENVIRONMENT
+
+
 @dataclass(eq=False)
 class WorkerLink:
     """One worker, seen from the pool."""
@@ -91,12 +96,11 @@ class Flock:
         """Start the nursery and wait until everything is loaded."""
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.setblocking(False)
-        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _CHILD_ENVIRONMENT
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "frazil.serving.sql.nursery", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env=environment,
+                env=child_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )

@@ -24,7 +24,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _BENEATH, _NET_PORT = 1, 2
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
-_CONNECT_TCP = 1 << 1
+_BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 _ALL_RIGHTS = 16
 _OPEN_FILES = 256
@@ -42,6 +42,8 @@ class Doors:
     """The object store's port; None refuses every socket."""
     names: bool = False
     """Whether the store is known by a name, so that DNS must be asked."""
+    listen: int | None = None
+    """A port that may be listened on."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -112,7 +114,7 @@ def landlock_abi() -> int:
 
 
 def confine(doors: Doors) -> int:
-    """Landlock: read beneath the given paths, connect to the given port, nothing else. Returns the kernel's version."""
+    """Landlock: read beneath the given paths, use the given ports, nothing else. Returns the kernel's version."""
     abi = landlock_abi()
     if abi == 0:
         raise OSError("this kernel has no Landlock")
@@ -125,14 +127,19 @@ def confine(doors: Doors) -> int:
         for path in doors.readable:
             _allow_reading(ruleset, path)
         if abi >= 4 and doors.port is not None:
-            rule = struct.pack("QQ", _CONNECT_TCP, doors.port)
-            _landlock(_ADD_RULE, ruleset, _NET_PORT, rule, 0)
+            _allow_port(ruleset, _CONNECT_TCP, doors.port)
+        if abi >= 4 and doors.listen is not None:
+            _allow_port(ruleset, _BIND_TCP, doors.listen)
         if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
         _landlock(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
     return abi
+
+
+def _allow_port(ruleset: int, rights: int, port: int) -> None:
+    _landlock(_ADD_RULE, ruleset, _NET_PORT, struct.pack("QQ", rights, port), 0)
 
 
 def _allow_reading(ruleset: int, path: str) -> None:
@@ -158,12 +165,13 @@ def raise_all(doors: Doors) -> dict[str, str]:
     """Put up every part that this kernel has; says for each whether it stands: "up", or why not."""
     hide_memory()
     limit_files()
+    uses_sockets = doors.port is not None or doors.listen is not None
     standing = {"limits": "up"}
     for name, put_up in (
         # Before Landlock: it reads /proc.
         ("capabilities", drop_capabilities),
         ("landlock", lambda: confine(doors)),
-        ("seccomp", lambda: seccomp.install(sockets=doors.port is not None, datagrams=doors.names)),
+        ("seccomp", lambda: seccomp.install(sockets=uses_sockets, datagrams=doors.names)),
     ):
         try:
             found = put_up()
