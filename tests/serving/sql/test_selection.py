@@ -44,7 +44,8 @@ async def chosen(place: tuple[QueryPool, Path], selection: Selection) -> list[in
     of_file = await pool.select(selection, file, ROWS, owner="o", timeout_seconds=20)
     of_rows = await pool.select(selection, TABLE, ROWS, owner="o", timeout_seconds=20)
     assert of_file == of_rows
-    return of_file.ordinals().tolist()
+    found: list[int] = of_file.ordinals().tolist()
+    return found
 
 
 async def test_conditions_are_met_by_all_that_is_chosen(place: tuple[QueryPool, Path]) -> None:
