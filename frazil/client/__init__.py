@@ -15,14 +15,15 @@ from typing import Any
 
 from frazil.client.embeddings import Embeddings
 from frazil.client.loads import Loads
-from frazil.client.queries import Queries, merged, table_path
+from frazil.client.queries import merged, table_path
 from frazil.client.results import Answer, Cut
+from frazil.client.searching import SearchAnswer, SearchHit, Searching
 from frazil.client.tokens import Tokens
 from frazil.client.upkeep import Upkeep
 from frazil.client.wire import Body, arrow_batches, event_batches
 from frazil.errors import FrazilError, InvalidInput, Misconfigured, Unavailable
 
-__all__ = ["Answer", "Client", "Cut", "Receipt", "locate", "merged"]
+__all__ = ["Answer", "Client", "Cut", "Receipt", "SearchAnswer", "SearchHit", "locate", "merged"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Queries, Upkeep, Loads, Embeddings):
+class Client(Searching, Upkeep, Loads, Embeddings):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

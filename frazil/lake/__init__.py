@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from frazil.lake.arrivals import Arrived, arrived_since
     from frazil.lake.beyond import RetentionPlan, cut_at, plan_retention
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from frazil.lake.upkeep_state import Upkept, remember_upkeep, upkept
 
 _HOMES = {
+    "Arrived": "arrivals",
     "AuditFailed": "commit",
     "Document": "registry",
     "EmbeddedUpTo": "embeddings",
@@ -119,6 +121,7 @@ _HOMES = {
     "Upkept": "upkeep_state",
     "WrittenFile": "data_files",
     "alter_entity": "entity",
+    "arrived_since": "arrivals",
     "apply_retention": "removal",
     "ask_job": "jobs",
     "audit": "commit",
@@ -202,6 +205,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Arrived",
     "AuditFailed",
     "Document",
     "EmbeddedUpTo",
@@ -236,6 +240,7 @@ __all__ = [
     "WrittenFile",
     "alter_entity",
     "apply_retention",
+    "arrived_since",
     "ask_job",
     "audit",
     "audit_fold",

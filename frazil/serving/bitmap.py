@@ -35,6 +35,13 @@ class Bitmap:
         return cls.of_mask(mask)
 
     @classmethod
+    def of_packed(cls, packed: bytes, size: int) -> Bitmap:
+        """A bitmap that somebody else has packed; `ValueError` if it is not one of this size."""
+        if len(packed) != (size + 7) // 8 or (size % 8 and packed[-1] >> (size % 8)):
+            raise ValueError(f"{len(packed)} bytes are no bitmap of {size}")
+        return cls._sealed(size, np.frombuffer(packed, np.uint8).copy())
+
+    @classmethod
     def full(cls, size: int) -> Bitmap:
         return cls.of_mask(np.ones(size, dtype=np.bool_))
 

@@ -22,6 +22,7 @@ from frazil.gateway.cli.jobs import jobs as jobs_verb
 from frazil.gateway.cli.journal import journal as journal_verb
 from frazil.gateway.cli.output import exit_code, tell_error
 from frazil.gateway.cli.publish import publish as publish_verb
+from frazil.gateway.cli.search import search as search_verb
 from frazil.gateway.cli.sql import sql as sql_verb
 from frazil.gateway.cli.status import status as status_verb
 from frazil.gateway.cli.up import up as up_verb
@@ -57,6 +58,7 @@ def build(arguments: list[str]) -> typer.Typer:
     app.add_typer(tables.app, name="tables")
     app.command("publish")(publish_verb)
     app.command("sql")(sql_verb)
+    app.command("search")(search_verb)
     app.command("embed")(embed_verb)
     app.add_typer(token.app, name="token")
     app.command("compact")(maintain.compact)

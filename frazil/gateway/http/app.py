@@ -15,6 +15,7 @@ from frazil.gateway.http.jobs import Jobs
 from frazil.gateway.http.loads import Loads
 from frazil.gateway.http.maintenance import Maintenance
 from frazil.gateway.http.query import Query
+from frazil.gateway.http.search import Search
 from frazil.gateway.http.status import Status
 from frazil.gateway.http.tables import Tables
 from frazil.gateway.http.tokens import Tokens
@@ -30,6 +31,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     visibility = Visibility(gateway)
     tokens = Tokens(gateway, gateway.access, bodies, check_filter=gateway.check_filter)
     query = Query(gateway, bodies)
+    search = Search(gateway, bodies)
     history = TableHistory(gateway)
     maintenance = Maintenance(gateway, bodies)
     jobs = Jobs(gateway)
@@ -37,6 +39,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     embeddings = TableEmbeddings(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
+        Route("/v1/search", search.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
         Route("/v1/tables", tables.declare, methods=["POST"]),
         Route("/v1/tables", tables.list, methods=["GET"]),

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frazil.access import Access
 from frazil.access.salt import mask_salt
@@ -29,7 +30,12 @@ from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, LakeTable, snapshot_with
 from frazil.lake.settings import MaintenanceSettings
 from frazil.serving import QueryPool, QuerySettings
+from frazil.serving.settings import SearchSettings
 from frazil.storage import Journal
+
+if TYPE_CHECKING:
+    from frazil.gateway.search.service import Searches
+    from frazil.gateway.search.shelves import Shelves
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +65,8 @@ class Gateway:
         directory: TableDirectory | None = None,
         maintenance: MaintenanceSettings | None = None,
         snapshot_budget: int = 100,
+        shelves: Shelves | None = None,
+        search: SearchSettings | None = None,
     ) -> None:
         self.bus = bus
         self.lake = lake
@@ -94,10 +102,26 @@ class Gateway:
         self._rehearsal: asyncio.Task[None] | None = None
         self._pool_starting: asyncio.Task[None] | None = None
         self.queries: Queries | None = None
+        self.searches: Searches | None = None
+        """None for a gateway that loads no artifacts."""
         if pool is not None:
             tail_bytes = int((query or QuerySettings()).tail_memory)
             resolver = Resolver(self.directory, self.writers, journal, max_tail_bytes=tail_bytes)
             self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
+            if shelves is not None:
+                # Not before: their engines take a moment to load.
+                from frazil.gateway.search.service import Searches
+                from frazil.serving.profiles import Profiles
+
+                self.searches = Searches(
+                    pool=pool,
+                    resolver=resolver,
+                    directory=self.directory,
+                    shelves=shelves,
+                    profiles=Profiles(lake.registry),
+                    audit=access.audit,
+                    settings=search,
+                )
 
     async def start(self) -> None:
         self._rehearsal = asyncio.create_task(asyncio.to_thread(_rehearse), name="rehearse decoding")
@@ -125,6 +149,8 @@ class Gateway:
     async def close(self) -> None:
         """Finish what is queued and let go. The bus and the lake belong to the caller."""
         self.drain()
+        if self.searches is not None:
+            self.searches.close()
         if self._rehearsal is not None:
             await self._rehearsal
         if self.pool is not None and self._pool_starting is not None:

@@ -135,6 +135,13 @@ class Serving:
                     self.fresh.trim(self._view.generation.watermark)
                 self._view = self.fresh.apply(prepared, upto, self._view)
 
+    def forget_older(self) -> None:
+        """Keep only what the current generation needs: there is no going back from it then."""
+        with self._rebinding:
+            if self._view is not None and self._view.generation is not None:
+                self.fresh.trim(self._view.generation.watermark)
+                self._view = self.fresh.view(self._view.generation)
+
     def swap(self, entry: Entry, *, going_back: bool = False) -> Swapped:
         """Serve this generation: fetch, verify, open beside, rebind, check, drain, release.
 

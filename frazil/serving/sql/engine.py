@@ -6,7 +6,8 @@ It is made in the nursery, once, by a process of one thread; a worker inherits i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ import pyarrow.compute as pc
 from frazil.errors import InvalidInput
 from frazil.serving.sql import formats, statement
 from frazil.serving.sql.duck_types import delivered
-from frazil.serving.sql.errors import OutOfMemory
+from frazil.serving.sql.errors import FilesUnreadable, OutOfMemory
 from frazil.serving.sql.failures import translated
+from frazil.serving.sql.selection import Told, attach, bits, numbered
 from frazil.serving.sql.views import Names, Shown, nothing, quoted, take_down, view
 
 _EXTENSIONS = ("avro", "httpfs", "iceberg")
 _BATCH_ROWS = 8192
+_MOST_SHOWN = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,54 @@ class Engine:
             ValueError,
         ) as error:
             raise translated(error, restricted=restricted, hidden=self._hidden()) from error
+
+    def select(self, told: Told, salt: str, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
+        """Which rows of an artifact's file, or of these, the selection chooses: a bitmap of `size`."""
+        for condition in told.conditions:
+            self.check_filter(condition, told.visible)
+        with self._rows(told, file, rows) as (source, present):
+            return bits(self._asked(told, told.numbers(source, present, self._names.parameter, salt)), size)
+
+    def show(self, told: Told, salt: str, rows: pa.Table) -> formats.Encoded:
+        """These rows in their order, as the caller may see them; those that the grant hides are left out."""
+        number = self._names.parameter
+        with self._rows(told, None, rows) as (source, present):
+            listed = ", ".join(quoted(name) for name, _ in told.columns)
+            seen = told.of(source, present, number, salt)
+            found = self._asked(told, f"SELECT {number}, {listed} FROM ({seen}) ORDER BY {number}")  # noqa: S608
+            types = ["BIGINT", *(kind for _, kind in told.visible)]
+            reader = found.to_reader()
+            return formats.encode(reader, types, "json", max_rows=rows.num_rows, max_bytes=_MOST_SHOWN)
+
+    def _asked(self, told: Told, sql: str) -> pa.Table:
+        self.connection.execute("BEGIN TRANSACTION READ ONLY")
+        try:
+            return self.connection.execute(sql).to_arrow_table()
+        except (duckdb.Error, pa.ArrowException, OSError, MemoryError, RuntimeError, ValueError) as error:
+            raise translated(error, restricted=told.restricts, hidden=self._hidden()) from error
+        finally:
+            self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _rows(self, told: Told, file: str | None, rows: pa.Table | None) -> Iterator[tuple[str, Sequence[str]]]:
+        """What the rows are selected from, and the columns that it has."""
+        self.settle()
+        if file is not None:
+            alias = f"a{self._names.schema}"
+            try:
+                yield f"{alias}.main.rows", attach(self.connection, file, alias)
+            except duckdb.Error as error:
+                raise FilesUnreadable("the artifact's rows cannot be read", hint="try again in a moment") from error
+            finally:
+                self.connection.execute(f"DETACH DATABASE IF EXISTS {alias}")
+            return
+        assert rows is not None
+        table = f"{self._names.schema}.given"
+        self.connection.from_arrow(numbered(rows)).create(table)
+        try:
+            yield table, rows.schema.names
+        finally:
+            self.connection.execute(f"DROP TABLE {table}")
 
     def settle(self) -> None:
         """End what the last statement began; it waits for this until its answer is on the way."""

@@ -10,16 +10,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from frazil.errors import Misconfigured
+from frazil.errors import Misconfigured, TooLarge
+from frazil.serving.bitmap import Bitmap
 from frazil.serving.sql.errors import QueryTimeout, WorkerLost, heard
 from frazil.serving.sql.flock import Flock, NurseryGone, WorkerLink
 from frazil.serving.sql.frames import BrokenFrame, Frame
 from frazil.serving.sql.judged import Judged, judged_from
 from frazil.serving.sql.outfit import make_folders, outfit
 from frazil.serving.sql.query import Query, Relation, Result, Statement
+from frazil.serving.sql.selection import Selection
 from frazil.serving.sql.settings import QuerySettings
+from frazil.serving.sql.tails import as_stream
 from frazil.serving.sql.turns import Turn, Turns
 from frazil.serving.sql.views import shown, sql_type
 from frazil.storage import Warehouse
@@ -152,6 +156,42 @@ class QueryPool:
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _lost() from error
+
+    async def select(
+        self, selection: Selection, rows: Path | pa.Table, size: int, *, owner: str, timeout_seconds: float
+    ) -> Bitmap:
+        """Which rows the selection chooses: of an artifact's DuckDB file, or of these.
+
+        Raises `InvalidInput` for what is not one condition over the columns that the caller sees.
+        """
+        is_file = isinstance(rows, Path)
+        header = {
+            "do": "select",
+            "selection": selection.told(),
+            "file": str(rows) if is_file else None,
+            "size": size,
+        }
+        buffers = () if is_file else (as_stream(rows),)
+        frame, _ = await self._ask(owner, timeout_seconds, lambda _: (header, buffers), size)
+        try:
+            return Bitmap.of_packed(frame.buffers[0], size)
+        except (IndexError, ValueError) as error:
+            raise _lost() from error
+
+    async def show(
+        self, selection: Selection, rows: pa.Table, *, owner: str, timeout_seconds: float
+    ) -> list[list[Any]]:
+        """These rows as the caller may see them, each behind its place; values as JSON answers have them."""
+        header = {"do": "show", "selection": selection.told()}
+        stream = as_stream(rows)
+        frame, _ = await self._ask(owner, timeout_seconds, lambda _: (header, (stream,)), 64 << 20)
+        try:
+            found: list[list[Any]] = msgspec.json.decode(frame.buffers[0], type=list[list[Any]])
+        except (IndexError, msgspec.DecodeError) as error:
+            raise _lost() from error
+        if frame.header.get("truncated"):
+            raise TooLarge("the rows are too large for one answer", code="answer_too_large", hint="ask for fewer")
+        return found
 
     async def _ask(self, owner: str, seconds: float, request: _Request, max_bytes: int) -> tuple[Frame, float]:
         """One request to one worker, in turn and in time; the answer, and how long it waited."""

@@ -91,11 +91,11 @@ def _told(key: str, fresh: bool, keep_from: int | None, rows: pa.Table | None, d
     at = None
     if rows is not None:
         at = len(delivery.buffers)
-        delivery.buffers.append(_stream(rows))
+        delivery.buffers.append(as_stream(rows))
     return {"key": key, "fresh": fresh, "keep_from": keep_from, "buffer": at}
 
 
-def _stream(rows: pa.Table) -> bytes:
+def as_stream(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)

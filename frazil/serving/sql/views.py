@@ -141,7 +141,7 @@ def view(relation: Shown, index: int, names: Names, tail_table: str | None, salt
     `ends` says whether the tail must be cut at its end, or has no rows beyond it.
     """
     source, parameter = names.source(index), names.parameter
-    visible = [(name, _visible_type(kind, relation.masks.get(name))) for name, kind in relation.columns]
+    visible = [(name, visible_type(kind, relation.masks.get(name))) for name, kind in relation.columns]
     namespace = "" if relation.schema == "main" else f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)};"
     return (
         f"{namespace}"
@@ -210,12 +210,24 @@ def _state(relation: Shown, folding: Folding, parameter: str, tail_table: str | 
 
 
 def _restricted(rows: str, relation: Shown, salt: str) -> str:
-    """The rows and columns that the caller may see of these."""
-    if relation.where is not None:
+    return restricted(rows, relation.columns, relation.where, relation.masks, salt)
+
+
+def restricted(
+    rows: str,
+    columns: Sequence[tuple[str, str]],
+    where: str | None,
+    masks: Mapping[str, str],
+    salt: str,
+    *,
+    also: Sequence[str] = (),
+) -> str:
+    """The rows and columns that the caller may see of these; `also` are columns that pass as they are."""
+    if where is not None:
         # On lines of its own, so that a comment at its end stays inside.
-        rows = f"SELECT * FROM ({rows}) WHERE (\n{relation.where}\n) {_BARRIER}"
-    if relation.masks:
-        masked = ", ".join(_masked(name, kind, relation.masks.get(name), salt) for name, kind in relation.columns)
+        rows = f"SELECT * FROM ({rows}) WHERE (\n{where}\n) {_BARRIER}"
+    if masks:
+        masked = ", ".join([*(_masked(name, kind, masks.get(name), salt) for name, kind in columns), *also])
         rows = f"SELECT {masked} FROM ({rows})"
     return rows
 
@@ -230,7 +242,7 @@ def _lines(relation: Shown) -> str:
     return f"SELECT * FROM read_json({listed}, columns = {columns}, format = 'newline_delimited', ignore_errors = true)"
 
 
-def _visible_type(kind: str, mask: str | None) -> str:
+def visible_type(kind: str, mask: str | None) -> str:
     return "VARCHAR" if mask == "hash" else kind
 
 

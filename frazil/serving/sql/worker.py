@@ -21,6 +21,7 @@ from frazil.serving.sql.engine import Engine
 from frazil.serving.sql.errors import EngineBroken, OutOfMemory, told
 from frazil.serving.sql.failures import translated
 from frazil.serving.sql.frames import Frame, receive_frame, send_frame
+from frazil.serving.sql.selection import Told
 from frazil.serving.sql.views import received
 
 # Part of the memory is for what the engine does not count: Arrow, the encoded answer, the stacks of threads.
@@ -48,6 +49,8 @@ class Worker:
             "judge": self._judge,
             "filter": self._filter,
             "run": self._run,
+            "select": self._select,
+            "show": self._show,
         }
 
     def answer(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
@@ -91,6 +94,17 @@ class Worker:
             "elapsed_ms": elapsed_ms,
         }
         return answer, [encoded.body]
+
+    def _select(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
+        header = frame.header
+        rows = pa.ipc.open_stream(frame.buffers[0]).read_all() if header["file"] is None else None
+        told, salt = Told.received(header["selection"]), self._outfit.salt
+        return {}, [self._engine.select(told, salt, int(header["size"]), file=header["file"], rows=rows)]
+
+    def _show(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
+        rows = pa.ipc.open_stream(frame.buffers[0]).read_all()
+        encoded = self._engine.show(Told.received(frame.header["selection"]), self._outfit.salt, rows)
+        return {"truncated": encoded.truncated}, [encoded.body]
 
     def _take_tails(self, frame: Frame) -> None:
         """Tails come first and stay: the pool counts on having sent them, whatever becomes of the statement."""

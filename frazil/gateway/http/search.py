@@ -1,0 +1,45 @@
+"""POST /v1/search"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import Unavailable
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.guard import client_of
+from frazil.gateway.http.parameters import only
+from frazil.gateway.http.scopes import AUDITED, identity_of
+from frazil.gateway.search.ask import parse_search
+
+if TYPE_CHECKING:
+    from frazil.gateway.search.service import Searches
+
+
+class Search:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+
+    async def post(self, request: Request) -> Response:
+        """The hits, and the state that they were found in."""
+        only(request)
+        searches = searches_of(self._gateway)
+        request.scope[AUDITED] = True
+        asked = parse_search(await json_body(request, self._bodies))
+        body = await searches.answer(asked, identity_of(request), client=client_of(request.scope))
+        return Response(body, media_type="application/json")
+
+
+def searches_of(gateway: Gateway) -> Searches:
+    if gateway.searches is None:
+        raise Unavailable(
+            "this gateway answers no searches",
+            code="no_search",
+            hint="ask another gateway",
+            retry_after_seconds=60.0,
+        )
+    return gateway.searches

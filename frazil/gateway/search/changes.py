@@ -1,0 +1,205 @@
+"""Reading what changed: the events from a position on, the rows of loads, and what is no longer there."""
+
+# ruff: noqa: S608 (names are quoted here, numbers are numbers)
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.events.batch import conform
+from frazil.gateway.search.cuts import TableCut
+from frazil.lake import arrived_since
+from frazil.serving import Query, QueryPool, Relation
+from frazil.serving.search import Change, FreshFull, Reading, Searchable
+from frazil.serving.sql.views import quoted
+
+_OWNER = "search"
+_TOUCHED = "_touched"
+_MOST_BYTES = 256 << 20
+_MOST_COMPARED = 2_000_000
+
+
+class TooMuch(FreshFull):
+    """More changed than is kept in memory: it was not even read."""
+
+
+Made = Callable[[], list[Change]]
+"""Makes changes of rows: thousands of them are work for a thread, not for the loop."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    make: Made
+    upto: int
+
+
+def _none() -> list[Change]:
+    return []
+
+
+class Reader:
+    """Reads through the query workers, where the snapshot and the tail are one relation already."""
+
+    def __init__(self, pool: QueryPool, searchable: Searchable, *, max_documents: int) -> None:
+        self._pool = pool
+        self._searchable = searchable
+        self._most = max_documents
+
+    def at_hand(self, cut: TableCut, start: int) -> Changes | None:
+        """What is in the tail already; None if a worker has to be asked. Called in the moment of the cut."""
+        if start >= cut.end:
+            return Changes(_none, cut.end)
+        tail = cut.relation.tail
+        if tail is None or start < tail.start or cut.told.is_entity:
+            return None
+        return Changes(partial(self._written, tail.rows_from(start)), cut.end)
+
+    async def events(self, cut: Callable[[], TableCut], start: int, *, seconds: float) -> Changes:
+        """Everything from this position on, up to the end of the cut that is taken when a worker is there."""
+        taken = cut()
+        name = f"{quoted(taken.relation.schema)}.{quoted(taken.relation.name)}"
+        if taken.told.is_entity:
+            history = f"{quoted(taken.relations[1].schema)}.{quoted(taken.relations[1].name)}"
+            sql = self._touched(name, history, start)
+        else:
+            sql = f"SELECT * FROM {name} WHERE _seq >= {start}"
+        read: list[TableCut] = []
+
+        def relations() -> Sequence[Relation]:
+            read[:] = [cut()]
+            return read[0].relations
+
+        rows = await self._rows(sql, relations, taken, seconds)
+        return Changes(partial(self._states if taken.told.is_entity else self._written, rows), read[0].end)
+
+    async def loaded(
+        self, cut: TableCut, reading: Reading, seen: int | None, position: int, *, seconds: float
+    ) -> Made | None:
+        """What came to the log, or went, beside its events, since this snapshot, up to that of the cut.
+
+        `position` is where these changes are put; the rows' own would be below that of every event.
+        """
+        if seen == cut.table.snapshot_id:
+            return None
+        arrived = arrived_since(cut.table, seen)
+        if arrived.rewritten:
+            return await self._compared(cut, reading, position, seconds)
+        return await self._of_loads(cut, arrived.loads, position, seconds) if arrived.loads else None
+
+    async def _of_loads(self, cut: TableCut, loads: Iterable[int], position: int, seconds: float) -> Made:
+        listed = ", ".join(str(load) for load in sorted(set(loads)))
+        rows = await self._committed(cut, f"* FROM %s WHERE _seq IN ({listed})", seconds)
+        return partial(self._put, rows, position)
+
+    async def _compared(self, cut: TableCut, reading: Reading, position: int, seconds: float) -> Made:
+        """The difference between what is searched and the snapshot, found by looking at all ids of both."""
+        short, watermark = cut.table.spec.short_name, cut.table.watermark
+        if cut.table.rows > _MOST_COMPARED:
+            raise TooMuch(
+                f"rows of {short!r} were replaced or removed since its artifact was built",
+                hint=f"build a new one: frazil build {short}",
+                retry_after_seconds=10.0,
+            )
+        rows = await self._committed(cut, "_id, _seq FROM %s", seconds, most=_MOST_COMPARED)
+        gone, loads = await asyncio.to_thread(_difference, rows, reading, watermark)
+        came = await self._of_loads(cut, loads, position, seconds) if loads else _none
+        return lambda: [*(Change(position, (id_,), None) for id_ in gone), *came()]
+
+    async def _committed(self, cut: TableCut, select: str, seconds: float, *, most: int | None = None) -> pa.Table:
+        """Of the snapshot alone, which stays what it is while a worker is waited for."""
+        snapshot = replace(cut.relation, tail=None)
+        name = f"{quoted(snapshot.schema)}.{quoted(snapshot.name)}"
+        return await self._rows(f"SELECT {select % name}", lambda: [snapshot], cut, seconds, most=most)
+
+    async def _rows(
+        self,
+        sql: str,
+        relations: Callable[[], Sequence[Relation]],
+        cut: TableCut,
+        seconds: float,
+        *,
+        most: int | None = None,
+    ) -> pa.Table:
+        limit = self._most if most is None else most
+        query = Query(sql, owner=_OWNER, format="arrow", max_rows=limit, max_bytes=_MOST_BYTES, timeout_seconds=seconds)
+        result = await self._pool.run(query, relations)
+        if result.truncated:
+            short = cut.table.token_name.removeprefix("main.")
+            raise TooMuch(
+                f"more than {limit:,} documents of {short!r} are newer than its artifact",
+                hint=f"build one: frazil build {short}",
+                retry_after_seconds=10.0,
+            )
+        return pa.ipc.open_stream(result.body).read_all()
+
+    def _touched(self, entity: str, history: str, start: int) -> str:
+        """The keys that events touched from this position on, each with what the entity has of it now."""
+        keys = ", ".join(quoted(name) for name in self._searchable.key)
+        joined = " AND ".join(f"c.{quoted(name)} = e.{quoted(name)}" for name in self._searchable.key)
+        named = ", ".join(f"c.{quoted(name)} AS {quoted(_asked(name))}" for name in self._searchable.key)
+        return (
+            f"SELECT c.{_TOUCHED}, {named}, e.* FROM "
+            f"(SELECT {keys}, max(_seq) AS {_TOUCHED} FROM {history} WHERE _seq >= {start} GROUP BY {keys}) c "
+            f"LEFT JOIN {entity} e ON {joined}"
+        )
+
+    def _states(self, rows: pa.Table) -> list[Change]:
+        touched = rows.column(_TOUCHED).to_pylist()
+        schema = self._searchable.schema
+        asked = pa.table(
+            [pc.cast(rows.column(_asked(name)), schema.field(name).type) for name in self._searchable.key],
+            names=list(self._searchable.key),
+        ).to_pylist()
+        keys = [self._searchable.key_of(key) for key in asked]
+        there = rows.column("_op").is_valid().to_pylist()
+        states = self._pylist(rows)
+        return [
+            Change(at, key, row if is_there else None)
+            for at, key, row, is_there in zip(touched, keys, states, there, strict=True)
+        ]
+
+    def _written(self, rows: pa.Table) -> list[Change]:
+        """Rows of a log, each a document of its own."""
+        if not rows.num_rows:
+            return []
+        positions = rows.column("_seq").to_pylist()
+        key_of = self._searchable.key_of
+        return [Change(at, key_of(row), row) for at, row in zip(positions, self._pylist(rows), strict=True)]
+
+    def _put(self, rows: pa.Table, position: int) -> list[Change]:
+        key_of = self._searchable.key_of
+        return [Change(position, key_of(row), row) for row in self._pylist(rows)]
+
+    def _pylist(self, rows: pa.Table) -> list[dict[str, Any]]:
+        schema = self._searchable.schema
+        known = rows.select([name for name in schema.names if name in rows.schema.names])
+        found: list[dict[str, Any]] = conform(known, schema).to_pylist()
+        return found
+
+
+def _asked(name: str) -> str:
+    """No column has a space in its name."""
+    return f"{name} asked"
+
+
+def _difference(there_now: pa.Table, reading: Reading, watermark: int) -> tuple[list[str], set[int]]:
+    """The ids that are searched and not in the table, and the loads of which the table has rows that are not."""
+    there = set(_pairs(there_now))
+    known: set[tuple[str, int]] = set()
+    if reading.generation is not None:
+        rows, hidden = reading.generation.contents.rows.select(["_id", "_seq"]), reading.view.hidden
+        known = set(_pairs(rows if hidden is None else rows.filter(pa.array(~hidden))))
+    fresh = [reading.view.slots.documents[slot].row for slot in reading.view.live_slots]
+    known |= {(row["_id"], row["_seq"]) for row in fresh if row["_seq"] < watermark}
+    left = {id_ for id_, _ in there}
+    return [id_ for id_, _ in known - there if id_ not in left], {seq for _, seq in there - known if seq < 0}
+
+
+def _pairs(rows: pa.Table) -> Iterable[tuple[str, int]]:
+    return zip(rows.column("_id").to_pylist(), rows.column("_seq").to_pylist(), strict=True)

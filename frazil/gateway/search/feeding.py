@@ -1,0 +1,167 @@
+"""Feeding: before a search is answered, every change up to its cut is among the fresh documents.
+
+Each search brings in what is new since the last one. One at a time does so for a shelf; those that waited find that it
+was done for them too, since whoever feeds takes the cut of that very moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Literal
+
+from frazil.errors import Unavailable, VisibilityTimeout
+from frazil.gateway.search.beside import Beside, Sink, WithAll
+from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
+from frazil.gateway.search.cuts import TableCut
+from frazil.gateway.search.shelves import OpenShelf
+from frazil.serving import QueryPool
+from frazil.serving.search import Change, Generation, Reading, Serving
+from frazil.serving.settings import SearchSettings
+
+Kind = Literal["live", "committed", "words"]
+_GENERATIONS = 8
+
+
+class Feed:
+    """The fresh documents of one kind for one serving."""
+
+    def __init__(self, sink: Sink, pool: QueryPool, *, max_documents: int) -> None:
+        self._sink = sink
+        self._reader = Reader(pool, sink.searchable, max_documents=max_documents)
+        self._feeding = asyncio.Lock()
+        self._seen: OrderedDict[str, int | None] = OrderedDict()
+        """By generation: the snapshot up to which loads and removals were brought in."""
+        self._aside = -1
+        """Where the last loads and removals were put."""
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        return self._sink.reading()
+
+    def is_fed(self, cut: TableCut, reading: Reading) -> bool:
+        """Whether this state has everything that the cut has."""
+        if reading.view.head < cut.end:
+            return False
+        return cut.told.is_entity or self._seen_by(reading.generation) == cut.table.snapshot_id
+
+    async def bring(self, cut: Callable[[], TableCut], deadline: float) -> TableCut:
+        """Make it so; returns the cut that was fed, or one that needed nothing."""
+        taken = cut()
+        with self.reading() as reading:
+            if self.is_fed(taken, reading):
+                return taken
+        async with self._alone(taken, deadline):
+            taken = cut()
+            with self.reading() as reading:
+                if self.is_fed(taken, reading):
+                    return taken
+            try:
+                return await self._feed(cut, deadline)
+            except TooMuch:
+                # What only a rollback would need is not worth an error.
+                if not await asyncio.to_thread(self._sink.forget_older):
+                    raise
+                return await self._feed(cut, deadline)
+
+    async def _feed(self, cut: Callable[[], TableCut], deadline: float) -> TableCut:
+        taken = cut()
+        aside: Made | None = None
+        with self.reading() as reading:
+            generation = reading.generation
+            _must_be_of(taken, generation)
+            if not taken.told.is_entity:
+                at, seen = max(taken.table.watermark, self._aside + 1), self._seen_by(generation)
+                aside = await self._reader.loaded(taken, reading, seen, at, seconds=_left(deadline))
+                self._aside = self._aside if aside is None else at
+        # Once more, for what is in the tail must be read in the moment of its cut.
+        events = self._reader.at_hand(cut(), self._sink.head)
+        if events is None:
+            events = await self._reader.events(cut, self._sink.head, seconds=_left(deadline))
+        await asyncio.to_thread(self._apply, events, aside)
+        self._saw(generation, taken.table.snapshot_id)
+        return taken
+
+    def _apply(self, events: Changes, aside: Made | None) -> None:
+        changes: list[Change] = [*events.make(), *(aside() if aside is not None else ())]
+        self._sink.apply(changes, events.upto)
+
+    def _seen_by(self, generation: Generation | None) -> int | None:
+        name = "" if generation is None else generation.name
+        if name in self._seen:
+            return self._seen[name]
+        return None if generation is None else generation.manifest.cut.snapshot_id
+
+    def _saw(self, generation: Generation | None, snapshot_id: int | None) -> None:
+        name = "" if generation is None else generation.name
+        self._seen[name] = snapshot_id
+        self._seen.move_to_end(name)
+        while len(self._seen) > _GENERATIONS:
+            self._seen.popitem(last=False)
+
+    @asynccontextmanager
+    async def _alone(self, cut: TableCut, deadline: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(_left(deadline)):
+                await self._feeding.acquire()
+        except TimeoutError as error:
+            raise VisibilityTimeout(
+                f"the newest documents of {cut.told.token_name.removeprefix('main.')!r} "
+                "were not searchable within the time given",
+                hint="ask again with more time",
+                retry_after_seconds=1.0,
+            ) from error
+        try:
+            yield
+        finally:
+            self._feeding.release()
+
+
+class Feeds:
+    """The feeds of all servings of this gateway. One that is replaced goes with its feeds."""
+
+    def __init__(self, pool: QueryPool, settings: SearchSettings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._feeds: weakref.WeakKeyDictionary[Serving, dict[Kind, Feed]] = weakref.WeakKeyDictionary()
+
+    def of(self, shelf: OpenShelf, kind: Kind) -> Feed:
+        feeds = self._feeds.setdefault(shelf.serving, {})
+        if kind not in feeds:
+            feeds[kind] = Feed(self._sink(shelf, kind), self._pool, max_documents=self._settings.fresh_documents)
+        return feeds[kind]
+
+    def begin_anew(self, shelf: OpenShelf, kind: Kind) -> bool:
+        """After a `FreshGap`: what is kept beside is read again from the generation that serves now."""
+        return kind != "live" and self._feeds.get(shelf.serving, {}).pop(kind, None) is not None
+
+    def _sink(self, shelf: OpenShelf, kind: Kind) -> Sink:
+        if kind == "live":
+            return WithAll(shelf.serving)
+        searchable = shelf.searchable if kind == "committed" else replace(shelf.searchable, model=None)
+        return Beside(
+            shelf.serving,
+            searchable,
+            max_documents=self._settings.fresh_documents,
+            max_bytes=int(self._settings.fresh_memory),
+        )
+
+
+def _must_be_of(cut: TableCut, generation: Generation | None) -> None:
+    """Positions of another stream mean other events."""
+    if generation is not None and generation.manifest.cut.stream != cut.table.stream_identity:
+        short = cut.told.token_name.removeprefix("main.")
+        raise Unavailable(
+            f"the artifact of {short!r} was built before its stream was replaced",
+            code="artifact_of_other_stream",
+            hint=f"build a new one: frazil build {short}",
+            retry_after_seconds=10.0,
+        )
+
+
+def _left(deadline: float) -> float:
+    return max(0.05, deadline - time.monotonic())
