@@ -1,4 +1,4 @@
-"""Gateways follow the register: by word, by the clock when the word is lost, back as well as forth, and never astray."""
+"""Gateways follow the register: by word, by the clock when the word is lost, back as well as forth."""
 
 from __future__ import annotations
 
@@ -236,10 +236,8 @@ async def test_an_artifact_of_other_engines(place: Place) -> None:
         await place.promote(good)
         await half.serves(good)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(
-                "frazil.serving.artifact.verify.running_engines",
-                lambda: {"pyarrow": "99", "faiss": "1", "tantivy": "0"},
-            )
+            engines = {"pyarrow": "99", "faiss": "1", "tantivy": "0"}
+            patched.setattr(sys.modules["frazil.serving.artifact.verify"], "running_engines", lambda: engines)
             await place.promote(bad)
             trouble = (await half.until(state="degraded"))["trouble"]
             assert trouble["code"] == "artifact_engine_version"
