@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frazil.client.artifacts import Artifacts
 from frazil.client.embeddings import Embeddings
 from frazil.client.loads import Loads
 from frazil.client.queries import merged, table_path
@@ -66,7 +67,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Searching, Upkeep, Loads, Embeddings):
+class Client(Searching, Upkeep, Loads, Embeddings, Artifacts):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

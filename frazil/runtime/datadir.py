@@ -96,7 +96,7 @@ class DataDir:
         """Make the directory where it is missing, for its owner only, and see that it can be written to."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for folder in (self.logs, self.run, self.spill, self.uploads):
+            for folder in (self.logs, self.run, self.spill, self.uploads, self.artifacts):
                 folder.mkdir(exist_ok=True, mode=0o700)
             probe = self.run / f".probe.{os.getpid()}"
             probe.write_bytes(b"")

@@ -18,7 +18,6 @@ from frazil.errors import InvalidInput, NotFound
 from frazil.events import table_name
 from frazil.events.search import MODEL_NAME
 from frazil.serving.artifact.documents import Documents, change
-from frazil.serving.index.config import IndexConfig
 
 PREFIX = "profile/"
 MAX_FILTER = 10_000
@@ -84,12 +83,18 @@ def parse_profile(name: str, body: Any) -> Profile:
         name,
         table_name(body["table"]),
         model,
-        None if index is None else IndexConfig.parse(index).as_json(),
+        None if index is None else _index(index),
         filter_,
         mode,
         k,
         None if columns is None else tuple(columns),
     )
+
+
+def _index(declared: Any) -> Mapping[str, Any]:
+    from frazil.serving.index.config import IndexConfig  # its room loads the engine, which few profiles need
+
+    return IndexConfig.parse(declared).as_json()
 
 
 class Profiles:

@@ -39,6 +39,8 @@ def pipeline(data: Data = None, config: Config = None, json_: AsJson = False) ->
 async def _serve_gateway(settings: Settings) -> None:
     from frazil.access import Access
     from frazil.gateway.http import Gateway, listen, serve
+    from frazil.gateway.ingest import TableDirectory
+    from frazil.gateway.search.served import ServedTables
     from frazil.runtime import open_parts
     from frazil.runtime.datadir import DataDir
     from frazil.serving import QueryPool
@@ -49,6 +51,7 @@ async def _serve_gateway(settings: Settings) -> None:
     listening = listen(settings.server.host, settings.server.port)
     parts = await open_parts(settings)
     try:
+        tables = TableDirectory(parts.lake)
         gateway = Gateway(
             bus=parts.bus,
             lake=parts.lake,
@@ -60,11 +63,22 @@ async def _serve_gateway(settings: Settings) -> None:
                 settings=settings.access,
             ),
             ingest=settings.ingest,
-            pool=QueryPool(settings.query, parts.lake.warehouse, readable=[directory.audit]),
+            pool=QueryPool(settings.query, parts.lake.warehouse, readable=[directory.audit, directory.artifacts]),
             query=settings.query,
+            search=settings.search,
             pipeline_file=directory.pipeline_file,
             spill_folder=directory.spill,
             uploads=directory.uploads,
+            directory=tables,
+            served=ServedTables(
+                lake=parts.lake,
+                bus=parts.bus,
+                directory=tables,
+                models=settings.models,
+                settings=settings.search,
+                cache=directory.artifacts,
+                journal=parts.journal,
+            ),
             maintenance=settings.maintenance,
             snapshot_budget=settings.pipeline.snapshot_budget,
         )

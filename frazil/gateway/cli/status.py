@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from frazil.errors import Unavailable
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, age, connected, console, print_json
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 COLORS = {"ok": "green", "starting": "yellow"}
+_SEARCH_COLORS = {"ok": "green", "opening": "yellow", "no_artifact": "dim"}
 
 
 def status(data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
@@ -63,6 +67,32 @@ def show(body: dict[str, Any]) -> None:
         )
     out.print()
     out.print(listing)
+    if body.get("search"):
+        out.print()
+        out.print(_searches(body["search"]))
+
+
+def _searches(shelves: list[dict[str, Any]]) -> Table:
+    """What each searched table is answered from."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    listing = Table("searched", "state", "generation", box=None, pad_edge=False, header_style="dim")
+    listing.add_column("built", justify="right")
+    listing.add_column("fresh", justify="right")
+    listing.add_column("")
+    for one in shelves:
+        notes = [str(one["trouble"]["reason"])] if one["trouble"] else []
+        notes += [f"{len(one['draining'])} draining"] if one["draining"] else []
+        listing.add_row(
+            one["shelf"],
+            f"[{_SEARCH_COLORS.get(one['state'], 'red')}]{one['state'].replace('_', ' ')}[/]",
+            one["generation"] or "–",
+            age(one["age_seconds"]),
+            _number(one["fresh_documents"]),
+            escape("; ".join(notes)),
+        )
+    return listing
 
 
 def _age_of(at: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from frazil.gateway.http.artifacts import TableArtifacts
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.http.embeddings import TableEmbeddings
 from frazil.gateway.http.events import Events
@@ -14,6 +15,7 @@ from frazil.gateway.http.history import TableHistory
 from frazil.gateway.http.jobs import Jobs
 from frazil.gateway.http.loads import Loads
 from frazil.gateway.http.maintenance import Maintenance
+from frazil.gateway.http.profiles import SearchProfiles
 from frazil.gateway.http.query import Query
 from frazil.gateway.http.search import Search
 from frazil.gateway.http.status import Status
@@ -37,6 +39,8 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     jobs = Jobs(gateway)
     loads = Loads(gateway, bodies)
     embeddings = TableEmbeddings(gateway, bodies)
+    artifacts = TableArtifacts(gateway)
+    profiles = SearchProfiles(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/search", search.post, methods=["POST"]),
@@ -62,6 +66,15 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/embed", embeddings.ask, methods=["POST"]),
         Route("/v1/tables/{table}/embeddings", embeddings.list, methods=["GET"]),
         Route("/v1/tables/{table}/embeddings/{model}", embeddings.delete, methods=["DELETE"]),
+        Route("/v1/tables/{table}/artifacts", artifacts.list, methods=["GET"]),
+        Route("/v1/tables/{table}/artifacts/rollback", artifacts.rollback, methods=["POST"]),
+        Route("/v1/tables/{table}/artifacts/{generation}", artifacts.show, methods=["GET"]),
+        Route("/v1/tables/{table}/artifacts/{generation}/verify", artifacts.verify, methods=["POST"]),
+        Route("/v1/tables/{table}/artifacts/{generation}/promote", artifacts.promote, methods=["POST"]),
+        Route("/v1/profiles", profiles.list, methods=["GET"]),
+        Route("/v1/profiles/{name}", profiles.show, methods=["GET"]),
+        Route("/v1/profiles/{name}", profiles.put, methods=["PUT"]),
+        Route("/v1/profiles/{name}", profiles.delete, methods=["DELETE"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

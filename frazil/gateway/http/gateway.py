@@ -26,6 +26,7 @@ from frazil.gateway.ingest import (
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.query.service import Queries
+from frazil.gateway.search.served import ServedTables
 from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, LakeTable, snapshot_with
 from frazil.lake.settings import MaintenanceSettings
@@ -63,6 +64,7 @@ class Gateway:
         spill_folder: Path | None = None,
         uploads: Path | None = None,
         directory: TableDirectory | None = None,
+        served: ServedTables | None = None,
         maintenance: MaintenanceSettings | None = None,
         snapshot_budget: int = 100,
         shelves: Shelves | None = None,
@@ -79,6 +81,8 @@ class Gateway:
         """Where the pipeline says how it fares; None where there is no pipeline beside this gateway."""
         self.uploads = uploads
         """Where uploaded files wait for their load; None for a gateway that takes none."""
+        self.served = served
+        """Which generation of each searched table answers; None for a gateway without search."""
         self.maintenance = maintenance or MaintenanceSettings()
         self.snapshot_budget = snapshot_budget
         self.started_at = datetime.now(UTC)
@@ -108,6 +112,7 @@ class Gateway:
             tail_bytes = int((query or QuerySettings()).tail_memory)
             resolver = Resolver(self.directory, self.writers, journal, max_tail_bytes=tail_bytes)
             self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
+            shelves = shelves or served
             if shelves is not None:
                 # Not before: their engines take a moment to load.
                 from frazil.gateway.search.service import Searches
@@ -132,6 +137,8 @@ class Gateway:
             self._pool_starting = asyncio.create_task(self._start_pool(self.pool), name="start the query workers")
             self._pool_starting.add_done_callback(_tell_failure)
         self.writers.warm_all()
+        if self.served is not None:
+            await self.served.start()
 
     async def _start_pool(self, pool: QueryPool) -> None:
         while True:
@@ -157,6 +164,8 @@ class Gateway:
             self._pool_starting.cancel()
             await asyncio.wait({self._pool_starting})
             await self.pool.close()
+        if self.served is not None:
+            await self.served.close()
         await self.writers.close()
         await self.access.close()
         await self.directory.close()

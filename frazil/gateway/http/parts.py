@@ -1,4 +1,4 @@
-"""How the parts of the product fare, told truthfully: bus, catalog, pipeline, query workers."""
+"""How the parts of the product fare, told truthfully: bus, catalog, pipeline, query workers, search."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from frazil.errors import FrazilError, Unavailable
 from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.search.served import ServedTables
 from frazil.serving import QueryPool
 
 STALE_SECONDS = 15.0
@@ -35,6 +36,8 @@ class Parts:
             parts["pipeline"] = self.pipeline()
         if self._gateway.pool is not None:
             parts["query"] = self.query(self._gateway.pool)
+        if self._gateway.served is not None:
+            parts["search"] = self.search(self._gateway.served)
         return parts
 
     async def health(self) -> dict[str, Any]:
@@ -128,6 +131,19 @@ class Parts:
         if not told["workers"]:
             part["reason"] = "no query worker is up"
         return part | ({"walls_missing": missing} if missing else {})
+
+    def search(self, served: ServedTables) -> dict[str, Any]:
+        """Whether every searched table is answered from what its register says; those that are not, with the reason."""
+        shelves = served.status()
+        troubled = {one["shelf"]: one for one in shelves if one["trouble"]}
+        told: dict[str, Any] = {"status": "ok", "shelves": len(shelves)}
+        if troubled:
+            name, first = next(iter(troubled.items()))
+            reason = f"{name}: {first['trouble']['reason']}"
+            return told | {"status": "degraded", "reason": reason, "degraded_shelves": list(troubled.values())}
+        if served.is_starting:
+            told |= {"status": "starting", "reason": "artifacts are being opened"}
+        return told
 
     def _last_commit(self) -> datetime | None:
         times = [table.last_commit_at for table in self._gateway.directory.tables()]

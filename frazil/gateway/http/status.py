@@ -28,6 +28,8 @@ _LINKS = {
     "tables": "/v1/tables",
     "events": "/v1/tables/{table}/events",
     "query": "/v1/query",
+    "artifacts": "/v1/tables/{table}/artifacts",
+    "profiles": "/v1/profiles",
     "visibility": "/v1/visibility?token=",
     "tokens": "/v1/tokens",
     "journal": "/v1/journal",
@@ -70,7 +72,15 @@ class Status:
             entry["failed_cycles"] = of_pipeline.get("failed_cycles", 0)
             entry["last_error"] = of_pipeline.get("last_error")
             by_name[table.spec.short_name] = entry
-        return answer({**await self._parts.health(), "started_at": self._gateway.started_at, "tables": by_name})
+        served = self._gateway.served
+        return answer(
+            {
+                **await self._parts.health(),
+                "started_at": self._gateway.started_at,
+                "tables": by_name,
+                "search": served.status() if served is not None else [],
+            }
+        )
 
     async def journal(self, request: Request) -> Response:
         """The newest entries first: what happened, to which table."""
@@ -90,6 +100,7 @@ class Status:
         standings = await asyncio.gather(*(self._telling.standing(table) for table in tables))
         told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
         more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
+        more += self._gateway.served.metrics() if self._gateway.served is not None else ()
         return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
 
     def _of_tables(self, told: dict[str, Standing]) -> Iterable[Metric]:

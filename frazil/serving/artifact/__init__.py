@@ -22,7 +22,7 @@ from frazil.serving.artifact.manifest import (
 )
 from frazil.serving.artifact.part import OpenPart, Part
 from frazil.serving.artifact.register import READABLE, Entry, Policy, Register, State
-from frazil.serving.artifact.shelf import PREFIX, Lease, Shelf, Tidied, open_shelf
+from frazil.serving.artifact.shelf import PREFIX, Lease, Shelf, Tidied, open_shelf, shelf_names
 from frazil.serving.artifact.verify import ArtifactRefused, Fault, inspect, verify
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "new_generation",
     "open_shelf",
     "running_engines",
+    "shelf_names",
     "verify",
     "workplace",
 ]

@@ -206,7 +206,7 @@ class Register:
             raise Conflict(
                 f"the artifact {entry.generation} was rolled back: {entry.withdrawn}",
                 code="artifact_withdrawn",
-                hint="build a new one, or choose this one by its name",
+                hint="build a new one, or take it all the same: frazil artifacts swap --back",
             )
         current = self.current
         if current is None:
@@ -218,7 +218,7 @@ class Register:
             raise Conflict(
                 f"the artifact {entry.generation} is older than {current.generation}, which is current",
                 code="artifact_older",
-                hint="to go back on purpose: frazil artifacts rollback",
+                hint="to go back on purpose: frazil artifacts rollback, or swap --back",
             )
 
 

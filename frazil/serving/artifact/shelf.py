@@ -27,6 +27,7 @@ from frazil.storage import Objects, Warehouse, open_objects
 
 PREFIX = "_artifacts"
 """Where artifacts lie in a warehouse; no namespace of tables begins with an underscore."""
+_REGISTERS = "artifacts/"
 _SIGN_OF_LIFE_SECONDS = 30.0
 _FORGOTTEN_LEASES = 30
 
@@ -37,6 +38,11 @@ def open_shelf(documents: Documents, warehouse: Warehouse, table: str, settings:
     return Shelf(documents, open_objects(warehouse, PREFIX), table, policy=policy)
 
 
+def shelf_names(documents: Documents) -> list[str]:
+    """All shelves that ever had an artifact."""
+    return [document.key.removeprefix(_REGISTERS) for document in documents.list(_REGISTERS)]
+
+
 @dataclass(frozen=True)
 class Lease:
     """What one server serves or is about to fetch, as it said last."""
@@ -44,6 +50,8 @@ class Lease:
     reader: str
     generations: tuple[str, ...]
     at: float
+    serving: str = ""
+    """The one that answers; the others are on their way in or out."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class Shelf:
         self.policy = policy or Policy()
         self._documents = documents
         self._clock = clock
-        self._key = f"artifacts/{table}"
+        self._key = _REGISTERS + table
         self._leases = f"artifact-reader/{table}/"
 
     def register(self) -> Register:
@@ -120,18 +128,18 @@ class Shelf:
         self._tag(register)
         return register.current
 
-    def serve(self, reader: str, generations: Iterable[str]) -> Register:
-        """Say what this reader holds now; to be said again well within `lease_seconds`.
+    def serve(self, reader: str, generations: Iterable[str], *, serving: str = "") -> Register:
+        """Say what this reader holds now, and which of these answers; to be said again well within `lease_seconds`.
 
         The register comes back as it is after that: what is readable in it stays until the lease ends.
         """
-        lease = Lease(reader, tuple(generations), self._clock())
+        lease = Lease(reader, tuple(generations), self._clock(), serving)
         change(self._documents, self._leases + reader, lambda _: msgspec.json.encode(lease))
         return self.register()
 
-    def take(self, reader: str, generation: str, *, beside: Iterable[str] = ()) -> Entry:
+    def take(self, reader: str, generation: str, *, beside: Iterable[str] = (), serving: str = "") -> Entry:
         """Hold this generation, beside those that are held already; `Conflict` if it is being removed."""
-        entry = self.serve(reader, {generation, *beside}).named(generation)
+        entry = self.serve(reader, {generation, *beside}, serving=serving).named(generation)
         if entry.state not in READABLE:
             raise Conflict(f"the artifact {generation} is {entry.state.value}", code="artifact_incomplete")
         return entry

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from frazil.crash import crash_point
 from frazil.errors import FrazilError, Unavailable
 from frazil.serving.artifact import Entry, LocalCopies
 from frazil.serving.search import engine
@@ -198,7 +199,10 @@ class Serving:
             return Swapped(old.name, old.name, 0.0, drained=True)
         if old is not None and not going_back:
             must_not_be_older(old, entry)
-        generation = Generation(self._copies.fetch(entry), self.searchable)
+        copy = self._copies.fetch(entry)
+        crash_point("swap_fetched")
+        generation = Generation(copy, self.searchable)
+        crash_point("swap_opened")
         try:
             self._rebind(generation)
         except BaseException:
@@ -211,6 +215,7 @@ class Serving:
             self._release(generation)
             raise
         self._previous, self._entry = self._entry, entry
+        crash_point("swap_rebound")
         drained = self._release(old)
         with self._rebinding:
             # What only the generation before the previous one would need.
@@ -218,6 +223,7 @@ class Serving:
         # It serves, whatever becomes of old copies; the next swap tries again.
         with suppress(FrazilError):
             self._copies.prune([generation.name, *([old.name] if old is not None else [])])
+        crash_point("swap_pruned")
         return Swapped(generation.name, None if old is None else old.name, time.monotonic() - begun, drained)
 
     def _rebind(self, generation: Generation | None) -> None:

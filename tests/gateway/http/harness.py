@@ -19,10 +19,14 @@ from frazil.events.batch import rows, whole
 from frazil.events.ids import COUNTS, IdWindow, id_keys
 from frazil.gateway.http import Gateway, create_app
 from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.ingest import TableDirectory
+from frazil.gateway.search.following import Pace
+from frazil.gateway.search.served import ServedTables
 from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, LakeTable
 from frazil.lake.table import WATERMARK, WATERMARK_SEQUENCE
 from frazil.serving import QueryPool
+from frazil.serving.settings import SearchSettings
 from frazil.storage import Journal
 
 TOKEN = "frz_a-token-for-tests-that-is-long-enough-to-be-one"
@@ -58,19 +62,39 @@ async def running(
     bodies: BodyReader | None = None,
     pool: QueryPool | None = None,
     shelves: Any = None,
+    pace: Pace | None = None,
+    reader: str = "one",
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """A started gateway. Several on the same bus, lake and folder are gateways of one installation."""
+    """A started gateway. Several on the same bus, lake and folder are gateways of one installation.
+
+    With a `pace` it serves searches, and is called `reader` among those that do.
+    """
+    directory = TableDirectory(lake)
+    journal = Journal(folder / "journal")
+    served = ServedTables(
+        lake=lake,
+        bus=bus,
+        directory=directory,
+        models={},
+        settings=SearchSettings(),
+        cache=folder / f"cache-{reader}",
+        journal=journal,
+        reader=reader,
+        pace=pace,
+    )
     gateway = Gateway(
         bus=bus,
         lake=lake,
-        journal=Journal(folder / "journal"),
+        journal=journal,
         access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit"),
         ingest=IngestSettings(**settings),
         pool=pool,
         pipeline_file=folder / "pipeline.json",
         uploads=folder / "uploads",
         shelves=shelves,
+        directory=directory,
+        served=None if pace is None else served,
     )
     await gateway.start()
     transport = httpx.ASGITransport(create_app(gateway, bodies=bodies), raise_app_exceptions=False)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import pytest_asyncio
 
+from frazil.bus import EventBus, open_bus
 from frazil.bus.memory import MemoryBus
-from frazil.lake import open_lake
+from frazil.lake import Lake, open_lake
 from frazil.serving import QueryPool
 from frazil.serving.sql.settings import QuerySettings
 from frazil.storage import Warehouse
+from tests.contract.servers import NatsServer, running_nats
 from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House
 from tests.gateway.search.library import Library
+from tests.gateway.search.place import Place
 
 NOTES: dict[str, Any] = {
     "columns": {"title": "string", "body": "string", "year": "long", "lang": "string"},
@@ -81,3 +85,26 @@ async def house(tmp_path_factory: Any) -> AsyncIterator[SearchHouse]:
     async with running(bus, lake, folder, pool=pool, shelves=library) as started:
         yield SearchHouse(started, bus, lake, folder, library=library)
     lake.close()
+
+
+@pytest.fixture
+async def place(lake: Lake, tmp_path: Path) -> Place:
+    """A searched table without artifacts, on a bus in memory."""
+    made = Place(tmp_path, lake, MemoryBus())
+    await made.declare()
+    return made
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    with running_nats() as server:
+        yield server
+
+
+@pytest.fixture
+async def nats_bus(nats_server: NatsServer) -> AsyncIterator[EventBus]:
+    bus = await open_bus(nats_server.url, credentials=nats_server.credentials, max_bytes=64 << 20)
+    yield bus
+    for name in await bus.names():
+        await bus.delete(name)
+    await bus.close()

@@ -53,12 +53,15 @@ def document(number: int, *, salt: int = 0, pieces: int | None = None) -> Row:
     }
 
 
-def source(searched: Searchable, rows: Sequence[Mapping[str, Any]], watermark: int) -> Source:
+def source(searched: Searchable, rows: Sequence[Mapping[str, Any]], watermark: int, cut: Cut | None = None) -> Source:
     """What a builder would hand over: chunks with a vector first, in the order of the vectors."""
     pieces = searched.in_pieces(rows)
-    good = [(at, cut.chunks[of]) for at, cut in enumerate(pieces) for of in cut.of]
+    good = [(at, piece.chunks[of]) for at, piece in enumerate(pieces) for of in piece.of]
     bad = [
-        (at, chunk) for at, cut in enumerate(pieces) for number, chunk in enumerate(cut.chunks) if number not in cut.of
+        (at, chunk)
+        for at, piece in enumerate(pieces)
+        for number, chunk in enumerate(piece.chunks)
+        if number not in piece.of
     ]
     chunks = [
         {"document": at, "number": chunk.number, "start": chunk.start, "end": chunk.end, "text": chunk.text}
@@ -66,12 +69,12 @@ def source(searched: Searchable, rows: Sequence[Mapping[str, Any]], watermark: i
     ]
     model = searched.model
     return Source(
-        table=TABLE,
-        cut=Cut("stream-1", watermark, snapshot_id=watermark + 7, table_id="uuid-1"),
-        schema=SCHEMA,
-        rows=pa.Table.from_pylist(list(rows), schema=SCHEMA).to_batches(),
+        table=searched.table,
+        cut=cut or Cut("stream-1", watermark, snapshot_id=watermark + 7, table_id="uuid-1"),
+        schema=searched.schema,
+        rows=pa.Table.from_pylist(list(rows), schema=searched.schema).to_batches(),
         chunks=pa.Table.from_pylist(chunks, schema=CHUNK_SCHEMA).to_batches(),
-        vectors=[np.concatenate([cut.vectors for cut in pieces])] if good else [],
+        vectors=[np.concatenate([piece.vectors for piece in pieces])] if good else [],
         model=None if model is None else BuiltModel(model.name, model.version, model.dims),
         quarantined=len(bad) if model is not None else 0,
     )

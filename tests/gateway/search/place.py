@@ -1,0 +1,196 @@
+"""A lake with a searched table, artifacts of it as a builder would make them, and gateways' halves that serve it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from frazil.bus import EventBus
+from frazil.embedding import OWN, Model, ModelSettings, open_model
+from frazil.events import parse_table
+from frazil.gateway.ingest import TableDirectory
+from frazil.gateway.search.following import Pace
+from frazil.gateway.search.question_models import OwnVectors
+from frazil.gateway.search.served import Served, ServedTables
+from frazil.gateway.search.subject import Subject
+from frazil.lake import Lake, LakeTable
+from frazil.runtime.declare import make_table
+from frazil.serving.announcing import announce
+from frazil.serving.artifact import Cut, Entry, Shelf, build, decode_manifest, open_shelf
+from frazil.serving.artifact.manifest import MANIFEST
+from frazil.serving.artifact.parts import IndexPart, TextPart
+from frazil.serving.profiles import Profile
+from frazil.serving.settings import SearchSettings
+from frazil.storage import Journal
+from tests.serving.search.world import document, source
+
+NOTES: dict[str, Any] = {
+    "name": "notes",
+    "columns": {"title": "string", "body": "string", "year": "long"},
+    "text": ["title", "body"],
+    "search": {"chunk": {"size": 120, "overlap": 0, "by": "sentence"}},
+}
+SHELF = "main.notes"
+# Nothing happens by the clock: what is heard is acted upon, and nothing else.
+BY_WORD = Pace(look_seconds=3600, prove_seconds=3600, renew_seconds=3600, retry_seconds=0.05)
+# And here all by the clock.
+BY_CLOCK = Pace(look_seconds=0.05, prove_seconds=3600, renew_seconds=0.1, retry_seconds=0.02, linger_seconds=0.1)
+PATIENCE_SECONDS = 60.0
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Place:
+    folder: Path
+    lake: Lake
+    bus: EventBus
+    settings: SearchSettings = field(default_factory=SearchSettings)
+    models: dict[str, ModelSettings] = field(default_factory=dict)
+
+    async def declare(self, **changed: Any) -> LakeTable:
+        await make_table(self.bus, self.lake, parse_table({**NOTES, **changed}))
+        return self.table(changed.get("name", "notes"))
+
+    def table(self, name: str = "notes") -> LakeTable:
+        return self.lake.table(f"main.{name}")
+
+    def shelf(self, name: str = SHELF) -> Shelf:
+        return open_shelf(self.lake.registry, self.lake.warehouse, name, self.settings)
+
+    @property
+    def bucket(self) -> Path:
+        return Path(self.lake.warehouse.folder()) / "_artifacts"
+
+    def build(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        watermark: int = 100,
+        name: str = SHELF,
+        model: str = "wordllama",
+        version: str | None = None,
+        dims: int = 3,
+        spoil: Callable[[Path], None] | None = None,
+    ) -> Entry:
+        """A candidate on the shelf. `spoil` may change the folder before it is published."""
+        table = self.lake.table(name.partition("@")[0])
+        opened: Model = OwnVectors(dims) if model == OWN else open_model(model)
+        searched = Subject.of(table, table.spec).searchable(name, opened, own=model == OWN)
+        cut = Cut(table.stream_identity, watermark, watermark + 7, table.uuid)
+        made = source(searched, rows, watermark, cut)
+        if version is not None:
+            assert made.model is not None
+            made = replace(made, model=replace(made.model, version=version))
+        folder = self.folder / f"build-{next(_numbers)}"
+        parts = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
+        build(made, folder, parts)
+        if spoil is not None:
+            spoil(folder)
+        return self.shelf(name).publish(folder)
+
+    def of_year(self, year: int, *, count: int = 8, **options: Any) -> Entry:
+        """An artifact whose every row says which it is."""
+        return self.build([{**document(at, salt=year), "year": year} for at in range(count)], **options)
+
+    async def promote(self, entry: Entry, *, name: str = SHELF, say: bool = True, **options: Any) -> Entry:
+        promoted = await asyncio.to_thread(lambda: self.shelf(name).promote(entry.generation, **options))
+        if say:
+            await announce(self.bus, name, entry.generation)
+        return promoted
+
+    async def rollback(self, reason: str = "not liked", *, name: str = SHELF) -> None:
+        entry = await asyncio.to_thread(self.shelf(name).rollback, reason)
+        assert entry is not None
+        await announce(self.bus, name, entry.generation)
+
+    @asynccontextmanager
+    async def serving(self, pace: Pace = BY_WORD, *, reader: str = "one", **options: Any) -> AsyncIterator[Half]:
+        directory = TableDirectory(self.lake)
+        await directory.start()
+        tables = ServedTables(
+            lake=self.lake,
+            bus=self.bus,
+            directory=directory,
+            models=self.models,
+            settings=self.settings,
+            cache=self.folder / f"cache-{reader}",
+            journal=Journal(self.folder / "journal"),
+            reader=reader,
+            pace=pace,
+            **options,
+        )
+        await tables.start()
+        try:
+            yield Half(self, directory, tables)
+        finally:
+            await tables.close()
+            await directory.close()
+
+    def journal(self, kind: str) -> list[dict[str, Any]]:
+        return Journal(self.folder / "journal").read(kind=kind)
+
+
+@dataclass
+class Half:
+    """One gateway's half."""
+
+    place: Place
+    directory: TableDirectory
+    tables: ServedTables
+
+    async def of(self, profile: Profile | None = None, name: str = "notes") -> Served:
+        await self.directory.refresh()
+        return await self.tables.of(await self.directory.table(f"main.{name}"), profile)
+
+    def told(self, shelf: str = "notes") -> dict[str, Any]:
+        return next((one for one in self.tables.status() if one["shelf"] == shelf), {})
+
+    async def until(self, **wanted: Any) -> dict[str, Any]:
+        """Until the status of the shelf has these words."""
+        return await until(lambda: self._like(wanted), str(wanted))
+
+    def _like(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        told = self.told()
+        return told if told and all(told.get(word) == value for word, value in wanted.items()) else None
+
+    async def serves(self, entry: Entry) -> None:
+        await self.until(generation=entry.generation)
+
+
+async def until(look: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"it never came about: {what}"
+        await asyncio.sleep(0.01)
+    return found
+
+
+def wrong_canaries(folder: Path) -> None:
+    """Every byte will be what was published, and the index answers otherwise than its builder says."""
+    path = folder / MANIFEST
+    manifest = decode_manifest(path.read_bytes())
+    canaries = tuple(replace(canary, expected=canary.expected[::-1]) for canary in manifest.canaries)
+    assert canaries != manifest.canaries
+    path.write_bytes(replace(manifest, canaries=canaries).encode())
+
+
+def other_engine(folder: Path) -> None:
+    path = folder / MANIFEST
+    manifest = decode_manifest(path.read_bytes())
+    path.write_bytes(replace(manifest, engines={**manifest.engines, "faiss": "99.0.0"}).encode())
+
+
+@contextmanager
+def moved_away(path: Path) -> Iterator[None]:
+    away = path.with_name(f"{path.name}.away")
+    path.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(path)
