@@ -31,6 +31,8 @@ class Cut:
     """The chunks of some rows, as columns of equal length; `passage` is what is embedded."""
 
     rows: int = 0
+    row: list[int] = field(default_factory=list)
+    """The place among these rows of the one that it was cut from: two of them may have the same name."""
     document: list[str] = field(default_factory=list)
     chunk: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -76,11 +78,9 @@ def cut(spec: TableSpec, rows: pa.Table) -> Cut:
     """The chunks of the rows, document by document. A row without text has none."""
     found = Cut(rows.num_rows)
     chunking = _searched(spec).chunk
-    for name, position, text in zip(
-        document_ids(spec, rows), rows["_seq"].to_pylist(), _texts(spec, rows), strict=True
-    ):
+    for row, (name, position, text) in enumerate(_documents(spec, rows)):
         for chunk in chunked(text, chunking):
-            _add(found, name, chunk.number, chunk.start, chunk.end, chunk.text, chunk.passage, position)
+            _add(found, row, name, chunk.number, chunk.start, chunk.end, chunk.text, chunk.passage, position)
             found.hash.append(content_hash(chunk.passage))
     return found
 
@@ -89,15 +89,21 @@ def own(spec: TableSpec, rows: pa.Table) -> tuple[Cut, list[list[float | None] |
     """The rows as documents of one chunk each, and the vectors that came with them. The hash is the vector's."""
     vectors: list[list[float | None] | None] = rows[_searched(spec).vector or ""].to_pylist()
     found = Cut(rows.num_rows)
-    for name, position, text in zip(
-        document_ids(spec, rows), rows["_seq"].to_pylist(), _texts(spec, rows), strict=True
-    ):
-        _add(found, name, 0, 0, len(text), text, "", position)
+    for row, (name, position, text) in enumerate(_documents(spec, rows)):
+        _add(found, row, name, 0, 0, len(text), text, "", position)
     found.hash = [_vector_hash(vector) for vector in vectors]
     return found, vectors
 
 
-def _add(found: Cut, document: str, chunk: int, start: int, end: int, text: str, passage: str, position: int) -> None:
+def _documents(spec: TableSpec, rows: pa.Table) -> Iterable[tuple[str, int, str]]:
+    """The name, position and text of each row."""
+    return zip(document_ids(spec, rows), rows["_seq"].to_pylist(), _texts(spec, rows), strict=True)
+
+
+def _add(
+    found: Cut, row: int, document: str, chunk: int, start: int, end: int, text: str, passage: str, position: int
+) -> None:
+    found.row.append(row)
     found.document.append(document)
     found.chunk.append(chunk)
     found.start.append(start)

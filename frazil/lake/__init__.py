@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from frazil.lake.ranges import (
         FileGone,
         FileRange,
+        files_at,
         ranges_since,
         read_range,
         read_rows,
@@ -149,6 +150,7 @@ _HOMES = {
     "embeddings_table": "embeddings",
     "expire_before": "retention",
     "export_hint": "export",
+    "files_at": "ranges",
     "find_orphans": "orphans",
     "finish_declaring": "entity",
     "finish_job": "jobs",
@@ -267,6 +269,7 @@ __all__ = [
     "embeddings_table",
     "expire_before",
     "export_hint",
+    "files_at",
     "find_orphans",
     "finish_declaring",
     "finish_job",

@@ -28,7 +28,7 @@ _DONE_KEPT = timedelta(days=7)
 class Job:
     id: str
     kind: str
-    """Which room of the pipeline does it: maintenance, csv, postgres, embed."""
+    """Which room of the pipeline does it: maintenance, csv, postgres, embed, build."""
     subject: str
     """What it is about, for people: a table, a source."""
     asked_at: datetime

@@ -87,15 +87,21 @@ def ranges_since(
     return found
 
 
-def whole_files(table: LakeTable, partition: Mapping[str, Any]) -> list[FileRange]:
-    """The files of the current snapshot that are in this partition, by identity columns."""
+def files_at(table: LakeTable, snapshot_id: int | None) -> list[FileRange]:
+    """All files of one snapshot of the table; none of the table before its first."""
+    return [FileRange(file.file_path, 0, file.record_count) for file in _live(table, snapshot_id=snapshot_id)]
+
+
+def whole_files(table: LakeTable, partition: Mapping[str, Any], *, after: int = 0) -> list[FileRange]:
+    """The files of the current snapshot that are in this partition, by identity columns; or of these only what commits
+    after this number brought."""
     specs = table.iceberg.metadata.specs()
 
     def is_in(file: DataFile) -> bool:
         names = [part.name for part in specs[file.spec_id].fields]
         return all(file.partition[names.index(column)] == value for column, value in partition.items())
 
-    return [FileRange(file.file_path, 0, file.record_count) for file in _live(table) if is_in(file)]
+    return [FileRange(file.file_path, 0, file.record_count) for file in _live(table, after=after) if is_in(file)]
 
 
 def rows_by(table: LakeTable, column: str) -> dict[Any, int]:
@@ -161,8 +167,9 @@ def _groups(parquet: pq.ParquetFile) -> Iterator[tuple[int, int]]:
         first += parquet.metadata.row_group(group).num_rows
 
 
-def _live(table: LakeTable, *, after: int = 0) -> list[DataFile]:
-    current = table.iceberg.metadata.current_snapshot()
+def _live(table: LakeTable, *, after: int = 0, snapshot_id: int | None = None) -> list[DataFile]:
+    metadata = table.iceberg.metadata
+    current = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     if current is None:
         return []
     io = table.iceberg.io

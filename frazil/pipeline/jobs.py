@@ -1,4 +1,4 @@
-"""Bulk work that somebody asked for: one job at a time, beside the commits, until it has a result.
+"""Bulk work that somebody asked for: one job at a time in each lane, beside the commits, until it has a result.
 
 A pipeline that dies amid a job leaves it open, and its successor does it again: every job is made so that doing it
 again is finishing it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -46,33 +46,48 @@ class Timer(Protocol):
 
 
 class JobRunner:
+    """Jobs of one lane are done one after the other; those of two lanes do not wait for each other."""
+
     def __init__(
-        self, lake: Lake, doers: Mapping[str, Doer], note: Callable[..., None], timers: Sequence[Timer] = ()
+        self,
+        lake: Lake,
+        doers: Mapping[str, Doer],
+        note: Callable[..., None],
+        timers: Sequence[Timer] = (),
+        lanes: Sequence[Collection[str]] = (),
     ) -> None:
+        """`lanes` are kinds of jobs; all kinds that are in none of them share one."""
         self._lake = lake
         self._doers = doers
         self._note = note
         self._timers = timers
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="job")
-        self._registry_version = -1
+        rest = doers.keys() - {kind for lane in lanes for kind in lane}
+        self._lanes = [tuple(lane) for lane in (*lanes, rest) if lane]
+        self._threads = ThreadPoolExecutor(max(1, len(self._lanes)), thread_name_prefix="job")
 
     async def run(self) -> None:
         """Serve jobs until cancelled; the one at work is left open then."""
-        looking = asyncio.create_task(self._look(), name="timers of jobs")
+        tasks = [asyncio.create_task(self._look(), name="timers of jobs")]
+        tasks += [asyncio.create_task(self._serve_lane(lane), name=f"jobs: {', '.join(lane)}") for lane in self._lanes]
         try:
-            while True:
-                try:
-                    await self._turn()
-                except FrazilError as error:
-                    log.warning("jobs: %s", error)
-                except Exception:  # a JVM that is gone is noticed by the commits, which end this process
-                    log.exception("jobs failed")
-                await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.gather(*tasks)
         finally:
-            looking.cancel()
+            for task in tasks:
+                task.cancel()
             for doer in self._doers.values():
                 doer.give_up()
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve_lane(self, kinds: Collection[str]) -> None:
+        served = -1
+        while True:
+            try:
+                served = await self._turn(kinds, served)
+            except FrazilError as error:
+                log.warning("jobs: %s", error)
+            except Exception:  # a JVM that is gone is noticed by the commits, which end this process
+                log.exception("jobs failed")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self) -> None:
         while True:
@@ -85,14 +100,14 @@ class JobRunner:
                     log.exception("a timer failed")
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _turn(self) -> None:
+    async def _turn(self, kinds: Collection[str], served: int) -> int:
+        """Do the jobs that are open, unless the registry is the one of the last turn; its version."""
         registry = self._lake.registry
         version = await asyncio.to_thread(registry.version)
-        if version == self._registry_version:
-            return
-        for job in await asyncio.to_thread(open_jobs, registry, list(self._doers)):
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._serve, job)
-        self._registry_version = version
+        if version != served:
+            for job in await asyncio.to_thread(open_jobs, registry, kinds):
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._serve, job)
+        return version
 
     def _serve(self, job: Job) -> None:
         began = time.monotonic()

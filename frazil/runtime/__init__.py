@@ -125,7 +125,7 @@ async def run_pipeline(settings: Settings) -> None:
     from frazil.pipeline.session import is_alive, open_session
     from frazil.pipeline.target import SparkTarget, warm_up
     from frazil.pipeline.upkeep import Upkeep
-    from frazil.runtime.bulk import bulk_jobs
+    from frazil.runtime.bulk import LANES, bulk_jobs
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
@@ -166,7 +166,7 @@ async def run_pipeline(settings: Settings) -> None:
             parallel_tables=settings.pipeline.parallel_tables,
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
-            make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers),
+            make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers, LANES),
             make_folding=lambda note: Folding(
                 make_folder=lambda name: Folder(
                     parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from concurrent.futures import TimeoutError as TookTooLong
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from frazil.embedding import OWN
+from frazil.errors import Unavailable
 from frazil.events import TableSpec
-from frazil.lake import LakeTable
+from frazil.lake import Job, LakeTable, ask_job
 from frazil.pipeline.csv.job import CsvLoads
 from frazil.pipeline.csv.watch import FolderWatch
 from frazil.pipeline.embed.ask import KIND as EMBED
+from frazil.pipeline.embed.ask import EmbedAsk
 from frazil.pipeline.embed.job import Embeddings
 from frazil.pipeline.embed.timer import EmbedTimer
 from frazil.pipeline.folder import Folder
@@ -21,10 +26,21 @@ from frazil.pipeline.sending import BusSender
 from frazil.pipeline.tasks import SparkTasks
 from frazil.runtime.datadir import DataDir
 from frazil.runtime.declare import make_table
+from frazil.serving.announcing import announce
+from frazil.serving.building.ask import KIND as BUILD
+from frazil.serving.building.job import Builds, Hands
+from frazil.serving.building.tidying import ShelfTidier
+from frazil.serving.building.timer import BuildTimer
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
     from frazil.runtime import Parts
+
+
+LANES = ((EMBED,), (BUILD,))
+"""A build waits for its embedding, and neither for a load that takes an hour."""
+_SAYING_SECONDS = 10.0
+_Said = TypeVar("_Said")
 
 
 def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> tuple[dict[str, Doer], list[Timer]]:
@@ -40,14 +56,34 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
         while Folder(parts.lake, name, session).fold() is not None:
             pass
 
+    def embed(table: LakeTable, model: str) -> Job:
+        searched = table.spec.searched
+        is_shadow = model != OWN and searched is not None and (searched.vector is not None or model != searched.model)
+        asked = EmbedAsk(table.name, model, shadow=is_shadow)
+        return ask_job(parts.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
+
+    def say(shelf: str, generation: str) -> None:
+        _on(loop, announce(parts.bus, shelf, generation), "announce an artifact")
+
     tools = Tools(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
     doers: dict[str, Doer] = {
         "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED: Embeddings(tools.lake, tools.tasks, settings.models),
+        BUILD: Builds(parts.lake, settings.search, data.builds, Hands(fold, embed, say)),
     }
     registry = parts.lake.registry
     timers: list[Timer] = [FolderWatch(name, watched, registry) for name, watched in settings.watch.items()]
     timers += [Nightly(name, source, registry) for name, source in settings.sources.items()]
     timers.append(EmbedTimer(parts.lake, settings.pipeline))
+    timers.append(BuildTimer(parts.lake, settings.search))
+    timers.append(ShelfTidier(parts.lake, settings.search, parts.journal.append))
     return doers, timers
+
+
+def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _Said], doing: str) -> _Said:
+    """From a job's thread, on the loop; a bus that does not answer keeps no job waiting for ever."""
+    try:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_SAYING_SECONDS)
+    except TookTooLong as error:
+        raise Unavailable(f"cannot {doing}: the bus does not answer", code="bus_unavailable") from error

@@ -13,7 +13,7 @@ import msgspec
 from frazil.serving.artifact.documents import Documents, change
 from frazil.serving.index.config import IndexConfig
 
-_PREFIX = "chosen-index/"
+PREFIX = "chosen-index/"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def chosen_index(documents: Documents, shelf: str, model: str) -> Choice | None:
 def choose_index(documents: Documents, shelf: str, model: str, config: IndexConfig, because: str) -> Choice:
     """The next build takes it. Several models each keep their own."""
     choice = Choice(model, config.as_json(), because, datetime.now(UTC).isoformat())
-    change(documents, _PREFIX + shelf, lambda body: msgspec.json.encode({**_decoded(body), model: choice}))
+    change(documents, PREFIX + shelf, lambda body: msgspec.json.encode({**_decoded(body), model: choice}))
     return choice
 
 
@@ -46,13 +46,13 @@ def forget_index(documents: Documents, shelf: str, model: str) -> None:
     """Back to the default."""
     change(
         documents,
-        _PREFIX + shelf,
+        PREFIX + shelf,
         lambda body: msgspec.json.encode({name: one for name, one in _decoded(body).items() if name != model}),
     )
 
 
 def _choices(documents: Documents, shelf: str) -> dict[str, Choice]:
-    document = documents.get(_PREFIX + shelf)
+    document = documents.get(PREFIX + shelf)
     return _decoded(None if document is None else document.body)
 
 

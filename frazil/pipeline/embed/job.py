@@ -223,10 +223,7 @@ class _Run:
     def _should_give_way(self) -> bool:
         if time.monotonic() - self._began < _TURN_SECONDS:
             return False
-        return any(job.kind != KIND or job.subject != self._job.subject for job in self._others())
-
-    def _others(self) -> list[Job]:
-        return [job for job in open_jobs(self._lake.registry) if job.id != self._job.id]
+        return any(job.subject != self._job.subject for job in open_jobs(self._lake.registry, [KIND]))
 
     def _asked_still(self) -> dict[str, Any]:
         """What is left to do: refusals have been forgotten by now, and those since are not to be."""

@@ -14,11 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.embedding.keys import Floats, Ints, SortedKeys, as_matrix, chunk_keys
 from frazil.events.ids import Keys, id_keys
 from frazil.lake import FilePlan, FileRange, read_range, read_rows
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 
 _COLUMNS = pa.schema(
     [("document", pa.string()), ("chunk", pa.int32()), ("hash", pa.string()), ("version", pa.string())]
@@ -55,8 +53,8 @@ class Known:
         vectors = [_keys(files.vectors, file, files.version) for file in files.vector_files]
         refused = [_keys(files.refused, file, files.version) for file in files.refused_files]
         _forget_all_but(files)
-        self._chunks = _Sorted(_joined([keys.chunks for keys in (*vectors, *refused)]))
-        self._contents = _Sorted(_joined([keys.contents for keys in vectors]))
+        self._chunks = SortedKeys(_joined([keys.chunks for keys in (*vectors, *refused)]))
+        self._contents = SortedKeys(_joined([keys.contents for keys in vectors]))
         self._rows = np.concatenate([np.empty(0, np.int64), *(keys.rows for keys in vectors)])
         self._file_of = np.repeat(np.arange(len(vectors)), [len(keys.rows) for keys in vectors])
 
@@ -78,38 +76,6 @@ class Known:
             stored = read_rows(self._files.vectors, self._files.vector_files[file].path, rows, "vector")
             vectors[of_file] = as_matrix(stored, dims)[back]
         return found, vectors
-
-
-def chunk_keys(document: pa.Array, chunk: pa.Array, content: pa.Array) -> Keys:
-    """A key of each (content, chunk, document); the document comes last, so that no two of them read alike."""
-    return id_keys(pc.binary_join_element_wise(content, chunk.cast(pa.string()), document, ":"))
-
-
-def as_matrix(vectors: pa.ChunkedArray, dims: int) -> Floats:
-    return np.asarray(pc.list_flatten(vectors).to_numpy(), dtype=np.float32).reshape(-1, dims)
-
-
-class _Sorted:
-    """Keys in the order of their first half, and the places that they came from."""
-
-    def __init__(self, keys: Keys) -> None:
-        self._places = np.argsort(keys[:, 0], kind="stable")
-        self._high, self._low = keys[self._places, 0], keys[self._places, 1]
-
-    def find(self, keys: Keys) -> Ints:
-        """The place of each key; -1 where there is none."""
-        found = np.full(len(keys), -1, np.int64)
-        at = np.searchsorted(self._high, keys[:, 0])
-        left = np.arange(len(keys))
-        while len(left):
-            left = left[at[left] < len(self._high)]
-            left = left[self._high[at[left]] == keys[left, 0]]
-            same = self._low[at[left]] == keys[left, 1]
-            found[left[same]] = self._places[at[left[same]]]
-            # Two keys that agree in their first half only: about never, and then the next one is looked at.
-            left = left[~same]
-            at[left] += 1
-        return found
 
 
 _read: dict[tuple[str, str], _FileKeys] = {}

@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from frazil.crash import crash_point
 from frazil.embedding import Cut, cut, document_columns, embedded_in_batches, open_model, own, present
+from frazil.embedding.keys import Floats, chunk_keys
 from frazil.embedding.outcome import Embedded
 from frazil.errors import FrazilError, Unavailable
 from frazil.events.ids import id_keys
 from frazil.lake import FilePlan, FileRange, WrittenFile, read_range
-from frazil.pipeline.embed.known import Floats, Known, KnownFiles, chunk_keys
+from frazil.pipeline.embed.known import Known, KnownFiles
 from frazil.pipeline.embed.own import checked_vectors, dims_of
 from frazil.pipeline.embed.recipe import Recipe
 from frazil.pipeline.embed.writing import ChunkWriter, Refusal

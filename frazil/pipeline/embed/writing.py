@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.embedding import Cut
+from frazil.embedding.keys import Floats
 from frazil.events.types import TIMESTAMP
 from frazil.lake import FileWriter, WrittenFile
-from frazil.pipeline.embed.known import Floats, KnownFiles
+from frazil.pipeline.embed.known import KnownFiles
 from frazil.pipeline.embed.recipe import Recipe
 
 

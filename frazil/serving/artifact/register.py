@@ -179,8 +179,10 @@ class Register:
     def doomed(self, generation: str, now: float) -> Register:
         return self._with(replace(self.named(generation), state=State.REMOVING, touched_at=now))
 
-    def all_doomed(self, now: float) -> Register:
-        return self._with(*(replace(entry, state=State.REMOVING, touched_at=now) for entry in self.entries))
+    def all_doomed(self, now: float, table_id: str | None = None) -> Register:
+        """Of the table of this id, or all."""
+        doomed = [entry for entry in self.entries if table_id in (None, entry.cut.table_id)]
+        return self._with(*(replace(entry, state=State.REMOVING, touched_at=now) for entry in doomed))
 
     def without_doomed(self) -> Register:
         return replace(self, entries=tuple(entry for entry in self.entries if entry.state is not State.REMOVING))

@@ -182,15 +182,18 @@ class Shelf:
         tagged = self._tag(self.register())
         return Tidied(tuple(removed), tuple(orphans), tuple(spared), tuple(tagged), unfinished)
 
-    def clear(self) -> None:
-        """Remove every artifact, be it current or held: for a table that is dropped or purged.
+    def clear(self, table_id: str | None = None) -> None:
+        """Remove every artifact, be it current or held: for a table that is purged; or only those of one table among
+        several that had the name.
 
         A killed one is finished by saying it again. A builder that is at work finds itself given up, and what it still
         uploads is an orphan for `tidy`: the register stays, and is empty.
         """
-        self._change(lambda register: register.all_doomed(self._clock()))
+        register = self._change(lambda register: register.all_doomed(self._clock(), table_id))
+        doomed = {entry.generation for entry in register.entries if entry.state is State.REMOVING}
         for generation, (_, keys) in self._listed().items():
-            self._delete_files(generation, keys)
+            if table_id is None or generation in doomed:
+                self._delete_files(generation, keys)
         crash_point("artifact_shelf_cleared")
         self._change(Register.without_doomed)
 

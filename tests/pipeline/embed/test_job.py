@@ -182,7 +182,7 @@ def test_a_long_run_lets_others_go_first(
     asking.declare()
     asking.add([{"_id": f"n{n}", "body": f"Text {n}."} for n in range(9)])
     asking.piece_rows = 2
-    other = ask_job(asking.lake.registry, "csv", "main.orders", {})
+    other = ask_job(asking.lake.registry, "embed", "main.orders", {"table": "orders"})
     first = asking.embed(model="remote")
     assert (first["embedded"], first["complete"]) == (4, False)
     following = next(each for each in open_jobs(asking.lake.registry, ["embed"]) if each.id == first["continued_by"])

@@ -1,0 +1,99 @@
+"""The process that builds one artifact: a plan comes in, lines of JSON go out, and its memory goes with it.
+
+`python -m frazil.serving.building.child` is started by `process.py`. It writes into folders of its parent's workplace
+and nothing else, so that whatever ends it leaves nothing behind that anybody would take for an artifact.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from frazil.crash import crash_point
+from frazil.errors import FrazilError
+from frazil.serving.artifact import Part, build
+from frazil.serving.artifact.duck import DuckPart
+from frazil.serving.artifact.parts import IndexPart, TextPart
+from frazil.serving.building.plan import BuildPlan
+from frazil.serving.building.source import Tell, gather
+from frazil.serving.text import TextLayout
+
+NICE = 10
+"""Commits and answers come first."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the parent sends."""
+
+    plan: BuildPlan
+    artifact: Path
+    spill: Path
+    generation: str
+    parent: int
+
+
+def built(order: Order, tell: Tell) -> dict[str, Any]:
+    """Build the artifact into its folder; the report, as far as it is known here."""
+    plan, seconds = order.plan, {}
+    began = time.monotonic()
+    gathered = gather(plan, order.spill, tell)
+    seconds["read"] = round(time.monotonic() - began, 3)
+    crash_point("build_gathered")
+    tell({"vectors_indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
+    manifest = build(gathered.source, order.artifact, _parts(plan), generation=order.generation)
+    return {"seconds": {**seconds, **manifest.seconds}, "taken": asdict(gathered.taken)}
+
+
+def _parts(plan: BuildPlan) -> list[Part]:
+    parts: list[Part] = [IndexPart(plan.index)]
+    if plan.spec.text:
+        parts.append(TextPart(TextLayout(plan.spec.text)))
+    return [*parts, DuckPart(dims=plan.model.dims, vss=plan.vss)]
+
+
+def main() -> int:
+    order = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    _die_with(order.parent)
+    os.nice(NICE)
+    # What libraries print belongs into the log, not between our lines.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(**words: Any) -> None:
+        _said(out, words)
+
+    try:
+        say(report=built(order, lambda progress: say(progress=progress)))
+    except FrazilError as error:
+        say(error=error.body()["error"], transient=error.transient)
+    except MemoryError:
+        told = "the process that builds has not enough memory"
+        hint = "give the machine more, or search fewer columns and chunks"
+        say(error={"code": "build_out_of_memory", "message": told, "hint": hint}, transient=False)
+    return 0
+
+
+def _said(out: TextIO, words: dict[str, Any]) -> None:
+    print(json.dumps(words, default=str), file=out, flush=True)
+
+
+def _die_with(parent: int) -> None:
+    """Be killed when the parent ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
