@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
-QUICK_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = {"spark.driver.extraJavaOptions": OPTIONS}

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.quick_jvm import OPTIONS
+
 FIELDS = {"bench", "figure", "control", "ratio", "goal", "reached", "machine", "command"}
 
 
@@ -20,7 +22,7 @@ def bench(folder: Path, *arguments: str) -> dict[str, Any]:
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder), "JDK_JAVA_OPTIONS": OPTIONS},
         capture_output=True,
         text=True,
         timeout=600,
