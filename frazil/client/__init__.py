@@ -168,7 +168,7 @@ class Client(Searching, Upkeep, Loads, Embeddings, Artifacts):
         return self._call("POST", "/v1/tables", json_body={"name": name, "columns": dict(columns), **declared})
 
     def alter_table(self, name: str, **changes: Any) -> dict[str, Any]:
-        """`add_columns={…}`, `widen={…}`, `description`, `owner`, `tags`, seconds and years of a declaration."""
+        """`add_columns={…}`, `widen={…}`, and what else a declaration has: `text`, `search`, `description`, …"""
         return self._call("PATCH", table_path(name), json_body=changes)
 
     def drop_table(self, name: str) -> dict[str, Any]:

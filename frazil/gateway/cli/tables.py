@@ -26,6 +26,8 @@ Columns = Annotated[
     list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column, as in amount:decimal(12,2).")
 ]
 
+Text = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column whose text is searched.")]
+
 
 @app.command("list")
 def list_(
@@ -75,6 +77,8 @@ def create(
     description: Annotated[str | None, typer.Option(help="What the table holds.")] = None,
     owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag.")] = None,
+    text: Text = None,
+    model: Annotated[str | None, typer.Option(help="What embeds the text.", show_default="wordllama")] = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
     retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
     data: Data = None,
@@ -94,6 +98,8 @@ def create(
         "description": description,
         "owner": owner,
         "tags": tag,
+        "text": text,
+        "search": {"model": model} if model else None,
         "freshness_target_seconds": freshness_target_seconds,
         "retention_years": retention_years,
     }
@@ -159,6 +165,7 @@ def alter(
     description: Annotated[str | None, typer.Option(help="What the table holds.")] = None,
     owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; all tags are given anew.")] = None,
+    text: Text = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
     retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
     data: Data = None,
@@ -173,6 +180,7 @@ def alter(
         "description": description,
         "owner": owner,
         "tags": tag,
+        "text": text,
         "freshness_target_seconds": freshness_target_seconds,
         "retention_years": retention_years,
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from frazil.bus import EventBus
@@ -25,7 +26,9 @@ from frazil.lake import (
 from frazil.runtime.declare import make_table
 from frazil.storage import Journal
 
-_CHANGES = ("add_columns", "widen", "description", "owner", "tags", "freshness_target_seconds", "retention_years")
+_WORDS = ("description", "owner", "tags", "freshness_target_seconds", "retention_years")
+_SEARCHED = ("text", "search")
+_CHANGES = ("add_columns", "widen", *_WORDS, *_SEARCHED)
 
 
 class Declarations:
@@ -78,7 +81,7 @@ class Declarations:
         return table, load_entity(self._lake, name).spec if table.spec.kind == "entity" else table.spec
 
     async def alter(self, name: str, request: Any) -> LakeTable:
-        """Add columns, widen types, change words; all of it or nothing."""
+        """Add columns, widen types, change words and how it is searched; all of it or nothing."""
         if not isinstance(request, dict) or not request:
             raise InvalidInput("an alteration is an object", code="bad_alteration", hint=f"with {', '.join(_CHANGES)}")
         for field in request:
@@ -89,6 +92,8 @@ class Declarations:
         change = changed_by({**request, **_words(request)})
         before = await self._directory.table(name)
         _writable(before)
+        if any(field in request for field in _SEARCHED):
+            change = _searched(change, request, self._directory.spec_of(before))
         table = await self._directory.alter(name, change)
         if table.metadata_location != before.metadata_location:
             self._journal.append("table_altered", table=name, changes=sorted(request))
@@ -127,9 +132,19 @@ def _words(request: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidInput(
                 f"`{field}` is an object of name and type", code="bad_columns", hint='{"amount": "long"}'
             )
-    words = {field: request[field] for field in _CHANGES[2:] if field in request}
+    words = {field: request[field] for field in _WORDS if field in request}
     parsed = parse_table({"name": "a", "columns": {}, **words})
     return {field: getattr(parsed, field) for field in words}
+
+
+def _searched(
+    change: Callable[[TableSpec], TableSpec], request: Mapping[str, Any], spec: TableSpec
+) -> Callable[[TableSpec], TableSpec]:
+    """The change, and with it another way to search the table: judged like a declaration of all of it."""
+    given = {field: request[field] for field in _SEARCHED if field in request}
+    wanted = parse_table({**change(spec).declared(), **given})
+    check_declarable(wanted)
+    return lambda current: replace(change(current), text=wanted.text, search=wanted.search)
 
 
 def _writable(table: LakeTable) -> None:

@@ -117,6 +117,25 @@ async def test_alterations_that_cannot_be(gateway: Running, change: Any, status:
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("kind", ["log", "entity"])
+async def test_a_table_can_be_searched_from_now_on(gateway: Running, kind: str) -> None:
+    key = {"key": ["id"]} if kind == "entity" else {}
+    await gateway.http.post("/v1/tables", json={"name": "pages", "kind": kind, "columns": {"id": "long"}, **key})
+    change = {"add_columns": {"body": "string"}, "text": ["body"], "search": {"chunk": {"size": 200}}}
+    altered = await gateway.http.patch("/v1/tables/pages", json=change)
+    assert altered.status_code == 200, altered.text
+    told = (await gateway.http.get("/v1/tables/pages")).json()["declaration"]
+    assert (
+        told["text"] == ["body"] and told["search"]["chunk"]["size"] == 200 and told["search"]["model"] == "wordllama"
+    )
+    for wrong in ({"text": ["missing"]}, {"text": ["id"]}, {"search": {"model": "?"}}, {"text": "body body"}):
+        assert (await gateway.http.patch("/v1/tables/pages", json=wrong)).status_code == 422, wrong
+    assert (await gateway.http.get("/v1/tables/pages")).json()["declaration"] == told
+    no_more = await gateway.http.patch("/v1/tables/pages", json={"text": [], "search": None})
+    assert no_more.status_code == 200, no_more.text
+    assert (await gateway.http.get("/v1/tables/pages")).json()["declaration"]["text"] == []
+
+
 async def test_events_after_another_gateway_altered_the_table(
     memory_bus: MemoryBus, lake: Lake, tmp_path: Path
 ) -> None:
