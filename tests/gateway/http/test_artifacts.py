@@ -41,8 +41,8 @@ class Library:
         return dict(told.json())
 
     async def serves(self, entry: Entry) -> None:
-        for running in (self.one, self.two):
-            served = running.gateway.served
+        for half in (self.one, self.two):
+            served = half.gateway.served
             assert served is not None
             await until(
                 lambda served=served: [one["generation"] for one in served.status()] == [entry.generation],
@@ -138,7 +138,7 @@ async def test_swap_and_rollback_reach_every_replica(library: Library) -> None:
     listed = {one["generation"]: one for one in (await library.get(PATH))["artifacts"]}
     assert listed[first.generation]["withdrawn"] == "it is too old"
     refused = await library.post(f"{PATH}/{first.generation}/promote", 409)
-    assert refused["error"]["code"] == "artifact_older"
+    assert refused["error"]["code"] == "artifact_withdrawn" and "--back" in refused["error"]["hint"]
     journal = library.place.journal("artifact_rolled_back")
     assert [(one["generation"], one["to"], one["by"]) for one in journal] == [
         (first.generation, third.generation, "admin")

@@ -110,7 +110,9 @@ class Place:
         await announce(self.bus, name, entry.generation)
 
     @asynccontextmanager
-    async def serving(self, pace: Pace = BY_WORD, *, reader: str = "one", **options: Any) -> AsyncIterator[Half]:
+    async def serving(
+        self, pace: Pace = BY_WORD, *, reader: str = "one", cache: str | None = None
+    ) -> AsyncIterator[Half]:
         directory = TableDirectory(self.lake)
         await directory.start()
         tables = ServedTables(
@@ -119,11 +121,10 @@ class Place:
             directory=directory,
             models=self.models,
             settings=self.settings,
-            cache=self.folder / f"cache-{reader}",
+            cache=self.folder / f"cache-{cache or reader}",
             journal=Journal(self.folder / "journal"),
             reader=reader,
             pace=pace,
-            **options,
         )
         await tables.start()
         try:
