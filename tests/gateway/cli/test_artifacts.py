@@ -73,7 +73,7 @@ def test_all_that_is_searched_is_listed(run: Run, server: ContractServer) -> Non
         {"name": "t", "text": []},
         {"name": "own", "search": {"vector": "v"}},
     ]
-    server.troubles = replies({"tables": tables}, LISTED, {**LISTED, "table": "own"})  # type: ignore[dict-item]
+    server.troubles = replies({"tables": tables}, LISTED, {**LISTED, "table": "own"})
     told = json.loads(run("artifacts", "list", "--json").out)
     assert [one["table"] for one in told["tables"]] == ["notes", "own"]
     assert [request[1] for request in server.requests[1:]] == [
@@ -99,7 +99,7 @@ def test_one_is_shown(run: Run, server: ContractServer) -> None:
 
 
 def test_one_is_checked(run: Run, server: ContractServer) -> None:
-    checked = {
+    checked: dict[str, Any] = {
         "table": "notes",
         "profile": None,
         "generation": "g2",

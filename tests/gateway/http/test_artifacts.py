@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
+from frazil.gateway.search.served import ServedTables
 from frazil.lake import Lake
 from frazil.serving.artifact import Entry
 from frazil.serving.profiles import Profile, Profiles
@@ -44,11 +46,12 @@ class Library:
         for half in (self.one, self.two):
             served = half.gateway.served
             assert served is not None
-            await until(
-                lambda served=served: [one["generation"] for one in served.status()] == [entry.generation],
-                "both serve it",
-            )
+            await until(partial(_serves, served, entry), "both serve it")
         await until(lambda: len(self.place.shelf().leases()) == 2, "both say so")
+
+
+def _serves(served: ServedTables, entry: Entry) -> bool:
+    return [one["generation"] for one in served.status()] == [entry.generation]
 
 
 @pytest.fixture

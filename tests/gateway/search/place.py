@@ -22,7 +22,7 @@ from frazil.gateway.search.subject import Subject
 from frazil.lake import Lake, LakeTable
 from frazil.runtime.declare import make_table
 from frazil.serving.announcing import announce
-from frazil.serving.artifact import Cut, Entry, Shelf, build, decode_manifest, open_shelf
+from frazil.serving.artifact import Cut, Entry, Part, Shelf, build, decode_manifest, open_shelf
 from frazil.serving.artifact.manifest import MANIFEST
 from frazil.serving.artifact.parts import IndexPart, TextPart
 from frazil.serving.profiles import Profile
@@ -88,7 +88,7 @@ class Place:
             assert made.model is not None
             made = replace(made, model=replace(made.model, version=version))
         folder = self.folder / f"build-{next(_numbers)}"
-        parts = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
+        parts: list[Part] = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
         build(made, folder, parts)
         if spoil is not None:
             spoil(folder)
@@ -154,7 +154,8 @@ class Half:
 
     async def until(self, **wanted: Any) -> dict[str, Any]:
         """Until the status of the shelf has these words."""
-        return await until(lambda: self._like(wanted), str(wanted))
+        found: dict[str, Any] = await until(lambda: self._like(wanted), str(wanted))
+        return found
 
     def _like(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         told = self.told()

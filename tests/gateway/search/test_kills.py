@@ -138,16 +138,18 @@ def _went_back(place: Place, generation: str) -> bool:
 
 async def goes_on(story: Story) -> str:
     """The next server on the same disk, and the clean-up: everything comes to rest, and what is current is whole."""
-    place, shelf = story.place, story.place.shelf()
+    place = replace(story.place, bus=MemoryBus())
+    shelf = place.shelf()
     async with place.serving(BY_CLOCK, reader=f"next{story.year}", cache="disk") as half:
         current = await _settled(half, shelf)
         found = (await half.of()).serving.search(ASK)
         assert found.generation == current
         assert {hit.row["year"] for hit in found.hits} == {story.year_of(current)}
         assert half.told()["state"] == "ok"
-        shelf.policy = AGED
-        await asyncio.to_thread(shelf.tidy)
-        again = await asyncio.to_thread(shelf.tidy)
+        cleaner = place.shelf()
+        cleaner.policy = AGED
+        await asyncio.to_thread(cleaner.tidy)
+        again = await asyncio.to_thread(cleaner.tidy)
         assert again.removed == again.orphans == ()
         register = shelf.register()
         assert register.current is not None and register.current.generation == current
