@@ -13,7 +13,7 @@ from typing import Any
 
 from frazil.bus import EventBus
 from frazil.embedding import OWN, Model, ModelSettings, open_model
-from frazil.events import parse_table
+from frazil.events import history_of, parse_table
 from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.search.following import Pace
 from frazil.gateway.search.question_models import OwnVectors
@@ -82,7 +82,8 @@ class Place:
         table = self.lake.table(name.partition("@")[0])
         opened: Model = OwnVectors(dims) if model == OWN else open_model(model)
         searched = Subject.of(table, table.spec).searchable(name, opened, own=model == OWN)
-        cut = Cut(table.stream_identity, watermark, watermark + 7, table.uuid)
+        fed = self.lake.table(history_of(table.name)) if table.spec.kind == "entity" else table
+        cut = Cut(fed.stream_identity, watermark, watermark + 7, table.uuid)
         made = source(searched, rows, watermark, cut)
         if version is not None:
             assert made.model is not None

@@ -209,7 +209,7 @@ def test_a_gateway_process_killed_amid_a_swap_serves_the_current_one_after_its_s
             lake = open_lake(f"sqlite:///{product.data}/catalog.db", Warehouse(f"file://{product.data}/warehouse"))
 
             async def promoted(year: int) -> str:
-                bus = await open_bus(server.url, credentials=server.credentials)
+                bus = await open_bus(server.url, credentials=server.credentials, max_bytes=1 << 20)
                 place = Place(folder, lake, bus)
                 entry = await asyncio.to_thread(place.of_year, year, watermark=100 + year)
                 await place.promote(entry)
