@@ -29,6 +29,7 @@ _context.set_forkserver_preload(
         "frazil.lake.entity",
         "frazil.bus.nats",
         "frazil.gateway.ingest.purging",
+        "frazil.gateway.search.served",
         "frazil.runtime.declare",
         "frazil.pipeline.csv.job",
         "frazil.pipeline.embed.job",

@@ -109,7 +109,7 @@ class Profiles:
     def get(self, name: str) -> Profile:
         document = self._documents.get(PREFIX + name) if _NAME.match(name) else None
         if document is None:
-            raise NotFound(f"there is no profile {name[:80]!r}", code="profile_not_found", hint="frazil profiles list")
+            raise no_such_profile(name)
         return msgspec.json.decode(document.body, type=Profile)
 
     def list(self, table: str | None = None) -> list[Profile]:
@@ -121,6 +121,10 @@ class Profiles:
         document = self._documents.get(PREFIX + name)
         if document is not None:
             self._documents.delete(document.key, document.version)
+
+
+def no_such_profile(name: str) -> NotFound:
+    return NotFound(f"there is no profile {name[:80]!r}", code="profile_not_found", hint="frazil profiles list")
 
 
 def _bad(message: str, hint: str) -> InvalidInput:

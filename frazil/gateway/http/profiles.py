@@ -21,7 +21,7 @@ from frazil.gateway.http.scopes import admin_only, identity_of, no_such_table
 from frazil.lake import LakeTable, embedding_models
 from frazil.serving.announcing import announce
 from frazil.serving.artifact import open_shelf
-from frazil.serving.profiles import Profile, Profiles, parse_profile
+from frazil.serving.profiles import Profile, Profiles, no_such_profile, parse_profile
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class SearchProfiles:
         only(request)
         profile = await asyncio.to_thread(self._profiles.get, request.path_params["name"])
         if identity_of(request).read_grant(profile.table) is None:
-            # In the words of one that does not exist.
-            profile = await asyncio.to_thread(self._profiles.get, f"-{profile.name}")
+            raise no_such_profile(profile.name)
         return answer(profile.body())
 
     async def put(self, request: Request) -> Response:

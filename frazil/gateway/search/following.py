@@ -108,13 +108,13 @@ class Following:
         except (DataLoss, NotFound):
             self._listener = None
             return None
-        except FrazilError as error:
+        except Exception as error:  # whatever a bus raises, the registers are still looked at
             self._complain("cannot hear what is said of artifacts", error)
             self._listener = None
             await asyncio.sleep(min(_TRY_AGAIN_SECONDS, self._pace.look_seconds))
             return []
 
-    def _complain(self, what: str, error: FrazilError) -> None:
+    def _complain(self, what: str, error: Exception) -> None:
         """Once, until it is over."""
         if self._complained_of != what:
             log.warning("%s: %s", what, error)

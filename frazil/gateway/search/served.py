@@ -7,6 +7,7 @@ on (`following.py`). Whatever is wrong with the next artifact, the one that serv
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import socket
@@ -111,7 +112,7 @@ class ServedTables:
     async def of(self, table: LakeTable, profile: Profile | None = None) -> Served:
         """Open, with its current generation loaded if there is one; the first call for a shelf waits for that.
 
-        Raises what keeps it from being opened at all; it is tried again later, by itself too.
+        Raises `Unavailable` with what keeps it from being opened at all; it is tried again later, by itself too.
         """
         if self._closed:
             raise Unavailable("this gateway is stopping", code="stopping", hint="ask another, or again")
@@ -124,15 +125,12 @@ class ServedTables:
             if (served := held.shelf.ready(subject)) is not None:
                 return served
             if held.error is not None and time.monotonic() < held.retry_at:
-                raise held.error
-            try:
+                raise _not_now(held)
+            with contextlib.suppress(FrazilError):
                 await self._follow(held, subject)
-            except FrazilError:
-                # An artifact that is worse than none was found, and the one before it serves.
-                if (served := held.shelf.ready(subject)) is None:
-                    raise
-            served = held.shelf.ready(subject)
-            assert served is not None
+            # Also after a failure: where the current artifact is unfit, the one before it may serve.
+            if (served := held.shelf.ready(subject)) is None:
+                raise _not_now(held) from held.error
             return served
 
     async def look(self, name: str, *, at_once: bool = False) -> Moved | None:
@@ -248,6 +246,14 @@ class ServedTables:
             "frazil_search_fresh_documents", "Documents newer than the artifact.", values("fresh_documents"), "shelf"
         )
         yield counter("frazil_search_swaps", "Generations that were swapped in.", values("swaps"), "shelf")
+
+
+def _not_now(held: Held) -> Unavailable:
+    """Why a shelf cannot be searched; it is tried again without being asked to."""
+    error = held.error
+    assert error is not None, "it has failed"
+    pause = max(1.0, held.retry_at - time.monotonic())
+    return Unavailable(error.message, code=error.code, hint=error.hint, retry_after_seconds=pause)
 
 
 def told(shelf: HeldShelf) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def _handler(state: ContractServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(raw)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = handle_all
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_all
 
         def log_message(self, format: str, *args: object) -> None:
             return

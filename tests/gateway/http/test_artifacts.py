@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
+from frazil.gateway.search.served import ServedTables
 from frazil.lake import Lake
 from frazil.serving.artifact import Entry
 from frazil.serving.profiles import Profile, Profiles
@@ -41,14 +43,15 @@ class Library:
         return dict(told.json())
 
     async def serves(self, entry: Entry) -> None:
-        for running in (self.one, self.two):
-            served = running.gateway.served
+        for half in (self.one, self.two):
+            served = half.gateway.served
             assert served is not None
-            await until(
-                lambda served=served: [one["generation"] for one in served.status()] == [entry.generation],
-                "both serve it",
-            )
+            await until(partial(_serves, served, entry), "both serve it")
         await until(lambda: len(self.place.shelf().leases()) == 2, "both say so")
+
+
+def _serves(served: ServedTables, entry: Entry) -> bool:
+    return [one["generation"] for one in served.status()] == [entry.generation]
 
 
 @pytest.fixture
@@ -138,7 +141,7 @@ async def test_swap_and_rollback_reach_every_replica(library: Library) -> None:
     listed = {one["generation"]: one for one in (await library.get(PATH))["artifacts"]}
     assert listed[first.generation]["withdrawn"] == "it is too old"
     refused = await library.post(f"{PATH}/{first.generation}/promote", 409)
-    assert refused["error"]["code"] == "artifact_older"
+    assert refused["error"]["code"] == "artifact_withdrawn" and "--back" in refused["error"]["hint"]
     journal = library.place.journal("artifact_rolled_back")
     assert [(one["generation"], one["to"], one["by"]) for one in journal] == [
         (first.generation, third.generation, "admin")

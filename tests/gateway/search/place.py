@@ -13,7 +13,7 @@ from typing import Any
 
 from frazil.bus import EventBus
 from frazil.embedding import OWN, Model, ModelSettings, open_model
-from frazil.events import parse_table
+from frazil.events import history_of, parse_table
 from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.search.following import Pace
 from frazil.gateway.search.question_models import OwnVectors
@@ -22,7 +22,7 @@ from frazil.gateway.search.subject import Subject
 from frazil.lake import Lake, LakeTable
 from frazil.runtime.declare import make_table
 from frazil.serving.announcing import announce
-from frazil.serving.artifact import Cut, Entry, Shelf, build, decode_manifest, open_shelf
+from frazil.serving.artifact import Cut, Entry, Part, Shelf, build, decode_manifest, open_shelf
 from frazil.serving.artifact.manifest import MANIFEST
 from frazil.serving.artifact.parts import IndexPart, TextPart
 from frazil.serving.profiles import Profile
@@ -82,13 +82,14 @@ class Place:
         table = self.lake.table(name.partition("@")[0])
         opened: Model = OwnVectors(dims) if model == OWN else open_model(model)
         searched = Subject.of(table, table.spec).searchable(name, opened, own=model == OWN)
-        cut = Cut(table.stream_identity, watermark, watermark + 7, table.uuid)
+        fed = self.lake.table(history_of(table.name)) if table.spec.kind == "entity" else table
+        cut = Cut(fed.stream_identity, watermark, watermark + 7, table.uuid)
         made = source(searched, rows, watermark, cut)
         if version is not None:
             assert made.model is not None
             made = replace(made, model=replace(made.model, version=version))
         folder = self.folder / f"build-{next(_numbers)}"
-        parts = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
+        parts: list[Part] = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
         build(made, folder, parts)
         if spoil is not None:
             spoil(folder)
@@ -110,7 +111,9 @@ class Place:
         await announce(self.bus, name, entry.generation)
 
     @asynccontextmanager
-    async def serving(self, pace: Pace = BY_WORD, *, reader: str = "one", **options: Any) -> AsyncIterator[Half]:
+    async def serving(
+        self, pace: Pace = BY_WORD, *, reader: str = "one", cache: str | None = None
+    ) -> AsyncIterator[Half]:
         directory = TableDirectory(self.lake)
         await directory.start()
         tables = ServedTables(
@@ -119,11 +122,10 @@ class Place:
             directory=directory,
             models=self.models,
             settings=self.settings,
-            cache=self.folder / f"cache-{reader}",
+            cache=self.folder / f"cache-{cache or reader}",
             journal=Journal(self.folder / "journal"),
             reader=reader,
             pace=pace,
-            **options,
         )
         await tables.start()
         try:
@@ -153,7 +155,8 @@ class Half:
 
     async def until(self, **wanted: Any) -> dict[str, Any]:
         """Until the status of the shelf has these words."""
-        return await until(lambda: self._like(wanted), str(wanted))
+        found: dict[str, Any] = await until(lambda: self._like(wanted), str(wanted))
+        return found
 
     def _like(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         told = self.told()

@@ -160,53 +160,53 @@ async def test_three_hundred_swaps_by_word_under_load(place: Place) -> None:
     assert swaps >= SWAPS and len(seen) > SWAPS and set(seen) == {entry.generation for entry in entries}
 
 
-def _rewritten(path: Path, content: bytes) -> Callable[[], None]:
+def _rewritten(path: Path, content: bytes) -> Callable[[], object]:
     before = path.read_bytes()
     path.write_bytes(content)
-    return lambda: path.write_bytes(before) and None
+    return lambda: path.write_bytes(before)
 
 
 def _folder(place: Place, entry: Entry) -> Path:
     return place.bucket / SHELF / entry.generation
 
 
-def _flipped(place: Place, entry: Entry, other: Entry) -> Callable[[], None]:
+def _flipped(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
     path = _folder(place, entry) / "vectors.npy"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     return _rewritten(path, bytes(content))
 
 
-def _cut(place: Place, entry: Entry, other: Entry) -> Callable[[], None]:
+def _cut(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
     path = _folder(place, entry) / "rows.arrow"
     return _rewritten(path, path.read_bytes()[:-100])
 
 
-def _theirs(place: Place, entry: Entry, other: Entry) -> Callable[[], None]:
+def _theirs(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
     theirs = (_folder(place, other) / "rows.arrow").read_bytes()
     return _rewritten(_folder(place, entry) / "rows.arrow", theirs)
 
 
-def _their_manifest(place: Place, entry: Entry, other: Entry) -> Callable[[], None]:
+def _their_manifest(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
     theirs = (_folder(place, other) / "manifest.json").read_bytes()
     return _rewritten(_folder(place, entry) / "manifest.json", theirs)
 
 
-def _missing(place: Place, entry: Entry, other: Entry) -> Callable[[], None]:
+def _missing(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
     path = _folder(place, entry) / "chunks.arrow"
     away = path.rename(path.with_suffix(".away"))
-    return lambda: away.rename(path) and None
+    return lambda: away.rename(path)
 
 
-def _gone(place: Place, entry: Entry, other: Entry) -> Callable[[], None]:
+def _gone(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
     """The whole bucket, for a while."""
     away = place.bucket.rename(place.bucket.with_name("away"))
-    return lambda: away.rename(place.bucket) and None
+    return lambda: away.rename(place.bucket)
 
 
 @pytest.mark.parametrize("spoil", [_flipped, _cut, _theirs, _their_manifest, _missing, _gone])
 async def test_damage_is_not_served_and_when_it_is_mended_it_is(
-    place: Place, spoil: Callable[[Place, Entry, Entry], Callable[[], None]]
+    place: Place, spoil: Callable[[Place, Entry, Entry], Callable[[], object]]
 ) -> None:
     good, bad = place.of_year(1), place.of_year(2, watermark=101)
     await place.promote(good)
@@ -477,3 +477,14 @@ class _Away:
         from frazil.errors import Unavailable
 
         raise Unavailable("no bus")
+
+
+async def test_a_bus_that_breaks_in_a_way_nobody_foresaw(place: Place) -> None:
+    entries = [place.of_year(year, watermark=100 + year) for year in range(2)]
+    await place.promote(entries[0], say=False)
+    async with place.serving(BY_CLOCK) as half:
+        await half.serves(entries[0])
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("frazil.serving.announcing.Listener.next", None)
+            await place.promote(entries[1], say=False)
+            await half.serves(entries[1])

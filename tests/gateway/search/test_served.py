@@ -117,6 +117,20 @@ async def test_vectors_that_users_bring(place: Place) -> None:
         assert served.serving.search(Ask("value", mode="text")).generation == entry.generation
 
 
+async def test_an_entity_is_found_by_its_key(place: Place) -> None:
+    columns = {**NOTES["columns"], "id": "long"}
+    await place.declare(name="people", kind="entity", key=["id"], columns=columns)
+    rows = [{**document(at), "id": at, "year": at} for at in range(6)]
+    entry = place.build(rows, name="main.people")
+    await place.promote(entry, name="main.people")
+    async with place.serving() as half:
+        served = await half.of(name="people")
+        assert served.searchable.key == ("id",)
+        served.serving.apply([Change(200, (3,), None), Change(201, (9,), {**rows[1], "id": 9})], 202)
+        found = served.serving.search(Ask("a", vector=None, mode="hybrid", k=20))
+        assert {hit.key for hit in found.hits} <= {(0,), (1,), (2,), (4,), (5,), (9,)} and found.generation
+
+
 async def test_a_model_that_is_another_one_here(place: Place) -> None:
     await place.promote(place.of_year(1, version="of another day"))
     async with place.serving() as half:
@@ -126,8 +140,7 @@ async def test_a_model_that_is_another_one_here(place: Place) -> None:
         told = half.told()
         assert told["state"] == "degraded" and "of another day" in told["trouble"]["reason"]
         entry = await place.promote(place.of_year(2, watermark=101))
-        await half.serves(entry)
-        assert half.told()["state"] == "ok"
+        await half.until(state="ok", generation=entry.generation)
 
 
 async def test_a_profile_with_a_shelf_of_its_own(place: Place) -> None:
@@ -167,9 +180,9 @@ async def test_nothing_can_be_opened_and_then_it_can(place: Place) -> None:
     entry = await place.promote(place.of_year(1))
     with moved_away(place.bucket):
         async with place.serving(BY_CLOCK) as half:
-            with pytest.raises(NotFound):
+            with pytest.raises(Unavailable):
                 await half.of()
-            with pytest.raises(NotFound):
+            with pytest.raises(Unavailable):
                 await half.of()
             assert half.told()["state"] == "degraded"
     async with place.serving(BY_CLOCK) as half:
@@ -193,8 +206,9 @@ async def test_a_column_that_was_added(place: Place) -> None:
 async def test_an_unsound_first_artifact_is_not_served(place: Place) -> None:
     await place.promote(place.of_year(1, spoil=wrong_canaries))
     async with place.serving() as half:
-        with pytest.raises(Exception, match="not served"):
+        with pytest.raises(Unavailable, match="not served") as refused:
             await half.of()
+        assert refused.value.code == "artifact_canary"
         assert half.told()["trouble"]["code"] == "artifact_canary"
 
 
