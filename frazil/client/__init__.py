@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frazil.client.builds import Builds
 from frazil.client.embeddings import Embeddings
 from frazil.client.loads import Loads
 from frazil.client.queries import Queries, merged, table_path
@@ -65,7 +66,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Queries, Upkeep, Loads, Embeddings):
+class Client(Queries, Upkeep, Loads, Embeddings, Builds):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

@@ -6,6 +6,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.builds import Builds
 from frazil.gateway.http.embeddings import TableEmbeddings
 from frazil.gateway.http.events import Events
 from frazil.gateway.http.gateway import Gateway
@@ -35,6 +36,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     jobs = Jobs(gateway)
     loads = Loads(gateway, bodies)
     embeddings = TableEmbeddings(gateway, bodies)
+    builds = Builds(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
@@ -59,6 +61,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/embed", embeddings.ask, methods=["POST"]),
         Route("/v1/tables/{table}/embeddings", embeddings.list, methods=["GET"]),
         Route("/v1/tables/{table}/embeddings/{model}", embeddings.delete, methods=["DELETE"]),
+        Route("/v1/tables/{table}/build", builds.ask, methods=["POST"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

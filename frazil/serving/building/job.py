@@ -30,6 +30,8 @@ from frazil.serving.settings import SearchSettings
 log = logging.getLogger(__name__)
 
 Tell = Callable[[dict[str, Any]], None]
+KEPT = "kept"
+"""Below the folder of builds: the vectors that they keep, a folder for each shelf."""
 _LOOK_SECONDS = 0.1
 _ROUNDS = 3
 _TURN_SECONDS = 60.0
@@ -168,7 +170,7 @@ class _Run:
 
     def _build(self, found: Ready, shelf: Shelf, profile: Profile | None) -> dict[str, Any]:
         builds = self._builds
-        kept = builds.folder / "kept" / shelf.table
+        kept = builds.folder / KEPT / shelf.table
         index = wanted_index(self._lake, shelf.table, found.model.name, profile)
         plan = planned(self._lake, found, shelf.table, index=index, vss=builds.settings.duckdb_vss, kept=kept)
         if not self._asked.force and (current := is_built(shelf, plan, found.table)) is not None:
