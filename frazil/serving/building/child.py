@@ -37,7 +37,7 @@ def built(order: Order, tell: Tell) -> dict[str, Any]:
     gathered = gather(plan, order.spill, tell)
     seconds["read"] = round(time.monotonic() - began, 3)
     crash_point("build_gathered")
-    tell({"vectors_indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
+    tell({"indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
     manifest = build(gathered.source, order.artifact, _parts(plan), generation=order.generation)
     return {"seconds": {**seconds, **manifest.seconds}, "taken": asdict(gathered.taken)}
 

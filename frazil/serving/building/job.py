@@ -160,7 +160,8 @@ class _Run:
             if self._builds.process.is_over:
                 raise Unavailable("the pipeline ends", code="build_given_up", hint="the build is done again")
             progress = told.get("progress") or {}
-            self._tell({f"embedding_{word}": progress[word] for word in ("looked_at",) if word in progress} | progress)
+            if "looked_at" in progress:
+                self._tell({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
             if time.monotonic() - self._began > self._builds.turn_seconds and self._others_wait():
                 raise _Waits(embedding)
             time.sleep(_LOOK_SECONDS)

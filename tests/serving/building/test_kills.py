@@ -123,7 +123,7 @@ def test_a_child_that_is_killed_is_told_and_the_next_build_is_whole(
     monkeypatch.delenv("FRAZIL_CRASH_AT")
     progress: list[dict[str, int]] = []
     told = apart.builds.do(apart.ask(), progress.append)
-    assert told["built"] and told["rows"] == 2 and {"vectors_indexed": 0, "of": 2} in progress
+    assert told["built"] and told["rows"] == 2 and {"indexed": 0, "of": 2} in progress
     assert {row["_id"] for row in apart.fetched().rows} == {"a", "b"}
     # What the child says of an error is an error of ours.
     append(yard.lake, "main.notes", [{"body": "Three."}])
