@@ -34,6 +34,8 @@ _context.set_forkserver_preload(
         "frazil.pipeline.csv.job",
         "frazil.pipeline.embed.job",
         "frazil.pipeline.postgres.job",
+        "frazil.serving.building.child",
+        "frazil.serving.building.job",
         "pyspark.sql",
     ]
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.client.artifacts import Artifacts
+from frazil.client.builds import Builds
 from frazil.client.embeddings import Embeddings
 from frazil.client.loads import Loads
 from frazil.client.queries import merged, table_path
@@ -67,7 +68,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Searching, Upkeep, Loads, Embeddings, Artifacts):
+class Client(Searching, Upkeep, Loads, Embeddings, Artifacts, Builds):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

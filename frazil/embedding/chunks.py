@@ -48,8 +48,7 @@ def chunked(text: str, chunking: Chunking) -> tuple[Chunk, ...]:
     """
     found: list[Chunk] = []
     for first, last, path in sections(text) if chunking.by == "heading" else [(0, len(text), ())]:
-        starts = [] if chunking.by == "none" else sentence_starts(text, first, last)
-        for start, end in _spans(text, first, last, starts, chunking):
+        for start, end in _spans(text, first, last, chunking):
             found.append(Chunk(len(found), start, end, text[start:end], _CONTEXT_BREAK.join(path)))
     return tuple(found)
 
@@ -64,9 +63,16 @@ def content_hash(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _spans(text: str, first: int, last: int, starts: Sequence[int], chunking: Chunking) -> Iterator[tuple[int, int]]:
+def _spans(text: str, first: int, last: int, chunking: Chunking) -> Iterator[tuple[int, int]]:
     """Chunks of one section as (start, end), white space at their ends left out."""
-    start, last = _trimmed(text, first, last)
+    start, stop = _trimmed(text, first, last)
+    if stop - start <= chunking.size:
+        # Most texts fit, and need not be looked through for their sentences.
+        if start < stop:
+            yield start, stop
+        return
+    starts = [] if chunking.by == "none" else sentence_starts(text, first, last)
+    last = stop
     while start < last:
         end, is_whole = _end(text, start, last, starts, chunking.size)
         yield _trimmed(text, start, end)

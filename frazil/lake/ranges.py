@@ -139,7 +139,7 @@ def read_rows(plan: FilePlan, path: str, rows: npt.NDArray[np.int64], column: st
             inside = rows[(rows >= first) & (rows < first + parquet.metadata.row_group(group).num_rows)]
             if len(inside):
                 values = parquet.read_row_group(group, columns=[column]).column(0)
-                found.append(values.take(pa.array(inside - first)))
+                found.append(values if len(inside) == len(values) else values.take(pa.array(inside - first)))
         return pa.chunked_array([chunk for values in found for chunk in values.chunks])
 
 

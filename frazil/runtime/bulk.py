@@ -28,7 +28,7 @@ from frazil.runtime.datadir import DataDir
 from frazil.runtime.declare import make_table
 from frazil.serving.announcing import announce
 from frazil.serving.building.ask import KIND as BUILD
-from frazil.serving.building.job import Builds, Hands
+from frazil.serving.building.job import KEPT, Builds, Hands
 from frazil.serving.building.tidying import ShelfTidier
 from frazil.serving.building.timer import BuildTimer
 from frazil.settings import Settings
@@ -77,7 +77,7 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
     timers += [Nightly(name, source, registry) for name, source in settings.sources.items()]
     timers.append(EmbedTimer(parts.lake, settings.pipeline))
     timers.append(BuildTimer(parts.lake, settings.search))
-    timers.append(ShelfTidier(parts.lake, settings.search, parts.journal.append))
+    timers.append(ShelfTidier(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
     return doers, timers
 
 

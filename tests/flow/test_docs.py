@@ -26,6 +26,7 @@ PAGES = [
     ("csv.md", 11),
     ("embedding.md", 2),
     ("artifacts.md", 3),
+    ("search.md", 3),
 ]
 
 

@@ -141,3 +141,23 @@ async def test_timers_ask_for_jobs_and_one_that_fails_does_not_stop_the_others(l
             while once.job is None:
                 await asyncio.sleep(0.05)
         await state_of(lake, once.job, "done")
+
+
+async def test_jobs_of_two_lanes_do_not_wait_for_each_other(lake: Lake, journal: Journal) -> None:
+    slow, quick = Commanded(), Commanded()
+    slow.may_end.clear()
+    runner = JobRunner(lake, {"csv": slow, "postgres": slow, "build": quick}, journal.append, lanes=[("build",)])
+    first, second = (ask_job(lake.registry, kind, "main.orders", {}) for kind in ("csv", "postgres"))
+    task = asyncio.create_task(runner.run())
+    await state_of(lake, first, "running")
+    builds = [ask_job(lake.registry, "build", "main.notes", {}) for _ in range(2)]
+    for job in builds:
+        await state_of(lake, job, "done")
+    assert quick.began == [job.id for job in builds], "in their order"
+    assert slow.began == [first.id], "kinds without a lane of their own share one"
+    slow.may_end.set()
+    await state_of(lake, second, "done")
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert slow.given_up and quick.given_up

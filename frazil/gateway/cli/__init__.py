@@ -16,6 +16,7 @@ import typer
 from frazil import __version__
 from frazil.errors import FrazilError
 from frazil.gateway.cli import artifacts, catalog, maintain, profiles, repair, serve, tables, token
+from frazil.gateway.cli.build import build as build_verb
 from frazil.gateway.cli.doctor import doctor as doctor_verb
 from frazil.gateway.cli.embed import embed as embed_verb
 from frazil.gateway.cli.jobs import jobs as jobs_verb
@@ -62,6 +63,7 @@ def build(arguments: list[str]) -> typer.Typer:
     app.command("embed")(embed_verb)
     app.add_typer(artifacts.app, name="artifacts")
     app.add_typer(profiles.app, name="profiles")
+    app.command("build")(build_verb)
     app.add_typer(token.app, name="token")
     app.command("compact")(maintain.compact)
     app.command("expire")(maintain.expire)

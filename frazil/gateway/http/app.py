@@ -7,6 +7,7 @@ from starlette.types import ASGIApp
 
 from frazil.gateway.http.artifacts import TableArtifacts
 from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.builds import Builds
 from frazil.gateway.http.embeddings import TableEmbeddings
 from frazil.gateway.http.events import Events
 from frazil.gateway.http.gateway import Gateway
@@ -41,6 +42,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     embeddings = TableEmbeddings(gateway, bodies)
     artifacts = TableArtifacts(gateway)
     profiles = SearchProfiles(gateway, bodies)
+    builds = Builds(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/search", search.post, methods=["POST"]),
@@ -75,6 +77,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/profiles/{name}", profiles.show, methods=["GET"]),
         Route("/v1/profiles/{name}", profiles.put, methods=["PUT"]),
         Route("/v1/profiles/{name}", profiles.delete, methods=["DELETE"]),
+        Route("/v1/tables/{table}/build", builds.ask, methods=["POST"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

@@ -1,4 +1,4 @@
-"""Deleting dropped tables for good: the stream on the bus, the files, the row of the catalog, in this order."""
+"""Deleting dropped tables for good: the stream on the bus, artifacts, files, the row of the catalog, in this order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from frazil.bus import EventBus
 from frazil.crash import crash_point
 from frazil.lake import Lake, begin_purge, forget_loads, plan_purge, purge_files
+from frazil.serving.building.tidying import clear_shelves
 from frazil.storage import Journal
 
 
@@ -25,6 +26,8 @@ async def purge(name: str, *, bus: EventBus, lake: Lake, journal: Journal, dry_r
         crash_point("after_purge_of_stream")
         if one.uuid is not None:
             await asyncio.to_thread(forget_loads, lake.registry, one.uuid)
+            await asyncio.to_thread(clear_shelves, lake, name, one.uuid)
+            crash_point("after_purge_of_artifacts")
         deleted = await asyncio.to_thread(purge_files, lake, one)
         journal.append("table_purged", table=name, hidden=one.hidden, files=deleted, stream=one.stream)
     return {**told, "purged": True}

@@ -24,7 +24,7 @@ from frazil.serving.artifact.manifest import MANIFEST, Canary, Column, Counts, F
 from frazil.serving.artifact.part import Part
 from frazil.storage import disk_errors, sync_files
 
-_HASHING = 2
+_AT_ONCE = 2
 
 
 @contextlib.contextmanager
@@ -64,11 +64,18 @@ def _build(source: Source, folder: Path, parts: Sequence[Part], generation: str)
     contents = Contents(folder)
     paths = [ROWS, CHUNKS, VECTORS]
     canaries: list[Canary] = []
-    for part in parts:
+
+    def written(part: Part) -> tuple[Sequence[str], Sequence[Canary]]:
         with _timed(seconds, part.name):
-            paths += part.write(folder, contents)
-            canaries += _proven(part, folder, contents, counts)
+            found = part.write(folder, contents), _proven(part, folder, contents, counts)
         crash_point("build_part_written")
+        return found
+
+    # Words take Python's lock and vectors leave it, so that the two together take little longer than one.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for its_paths, its_canaries in pool.map(written, parts):
+            paths += its_paths
+            canaries += its_canaries
     with _timed(seconds, "hash"):
         files = hashed(folder, paths)
     here = running_engines()
@@ -124,7 +131,7 @@ def hashed(folder: Path, paths: Sequence[str]) -> tuple[File, ...]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return File(path, file.tell(), digest)
 
-    with ThreadPoolExecutor(_HASHING) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(of, paths))
 
 

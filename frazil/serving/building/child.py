@@ -13,8 +13,7 @@ import pickle
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from frazil.crash import crash_point
@@ -22,24 +21,13 @@ from frazil.errors import FrazilError
 from frazil.serving.artifact import Part, build
 from frazil.serving.artifact.duck import DuckPart
 from frazil.serving.artifact.parts import IndexPart, TextPart
-from frazil.serving.building.plan import BuildPlan
+from frazil.serving.building.plan import BuildPlan, Order
 from frazil.serving.building.source import Tell, gather
 from frazil.serving.text import TextLayout
 
 NICE = 10
 """Commits and answers come first."""
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True)
-class Order:
-    """What the parent sends."""
-
-    plan: BuildPlan
-    artifact: Path
-    spill: Path
-    generation: str
-    parent: int
 
 
 def built(order: Order, tell: Tell) -> dict[str, Any]:
@@ -49,7 +37,7 @@ def built(order: Order, tell: Tell) -> dict[str, Any]:
     gathered = gather(plan, order.spill, tell)
     seconds["read"] = round(time.monotonic() - began, 3)
     crash_point("build_gathered")
-    tell({"vectors_indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
+    tell({"indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
     manifest = build(gathered.source, order.artifact, _parts(plan), generation=order.generation)
     return {"seconds": {**seconds, **manifest.seconds}, "taken": asdict(gathered.taken)}
 

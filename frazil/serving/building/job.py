@@ -30,6 +30,8 @@ from frazil.serving.settings import SearchSettings
 log = logging.getLogger(__name__)
 
 Tell = Callable[[dict[str, Any]], None]
+KEPT = "kept"
+"""Below the folder of builds: the vectors that they keep, a folder for each shelf."""
 _LOOK_SECONDS = 0.1
 _ROUNDS = 3
 _TURN_SECONDS = 60.0
@@ -158,7 +160,8 @@ class _Run:
             if self._builds.process.is_over:
                 raise Unavailable("the pipeline ends", code="build_given_up", hint="the build is done again")
             progress = told.get("progress") or {}
-            self._tell({f"embedding_{word}": progress[word] for word in ("looked_at",) if word in progress} | progress)
+            if "looked_at" in progress:
+                self._tell({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
             if time.monotonic() - self._began > self._builds.turn_seconds and self._others_wait():
                 raise _Waits(embedding)
             time.sleep(_LOOK_SECONDS)
@@ -168,7 +171,7 @@ class _Run:
 
     def _build(self, found: Ready, shelf: Shelf, profile: Profile | None) -> dict[str, Any]:
         builds = self._builds
-        kept = builds.folder / "kept" / shelf.table
+        kept = builds.folder / KEPT / shelf.table
         index = wanted_index(self._lake, shelf.table, found.model.name, profile)
         plan = planned(self._lake, found, shelf.table, index=index, vss=builds.settings.duckdb_vss, kept=kept)
         if not self._asked.force and (current := is_built(shelf, plan, found.table)) is not None:

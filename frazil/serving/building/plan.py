@@ -56,3 +56,15 @@ class BuildPlan:
     @property
     def is_own(self) -> bool:
         return self.model.name == OWN
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the process that builds is told."""
+
+    plan: BuildPlan
+    artifact: Path
+    spill: Path
+    generation: str
+    parent: int
+    """The process that waits for it."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError, Unavailable
-from frazil.serving.building.child import Order
-from frazil.serving.building.plan import BuildPlan
+from frazil.serving.building.plan import BuildPlan, Order
 
 Tell = Callable[[dict[str, Any]], None]
 _CHILD = [sys.executable, "-m", "frazil.serving.building.child"]

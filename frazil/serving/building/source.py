@@ -52,9 +52,8 @@ def gather(plan: BuildPlan, folder: Path, tell: Tell) -> Gathered:
                 spill.add(there, own(plan.spec, there)[0] if plan.is_own else cut(plan.spec, there))
                 if read - told >= _TELL_ROWS:
                     told = read
-                    tell({"rows_read": read, "of": total})
+                    tell({"read": read, "of": total})
     homes = np.concatenate([np.empty(0, np.int64), *spill.homes])
-    tell({"vectors_read": 0, "of": len(homes)})
     vectors, taken = _placed(stored, homes, plan.model.dims, folder / _VECTORS)
     source = Source(
         table=plan.shelf,

@@ -88,7 +88,9 @@ class Stored:
             files += 1
             rows, back = np.unique(file.rows[homes[wanted] - first], return_inverse=True)
             found = read_rows(file.files.plan, file.range.path, rows, "vector")
-            vectors[wanted] = as_matrix(found, self._plan.model.dims)[back]
+            matrix = as_matrix(found, self._plan.model.dims)
+            for at in range(0, len(wanted), _BLOCK):
+                vectors[wanted[at : at + _BLOCK]] = matrix[back[at : at + _BLOCK]]
         return Taken(len(kept), len(homes) - len(kept), files)
 
     @property

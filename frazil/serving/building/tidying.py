@@ -7,8 +7,10 @@ belongs to a purged table went with the purge, and if that was cut off, here.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from frazil.errors import FrazilError
 from frazil.lake import Lake
@@ -24,9 +26,11 @@ _REGISTERS = "artifacts/"
 class ShelfTidier:
     """A timer. Several processes may each have one."""
 
-    def __init__(self, lake: Lake, settings: SearchSettings, note: Callable[..., None]) -> None:
+    def __init__(self, lake: Lake, settings: SearchSettings, kept: Path, note: Callable[..., None]) -> None:
+        """`kept` is where builds keep vectors, a folder for each shelf."""
         self._lake = lake
         self._settings = settings
+        self._kept = kept
         self._note = note
         self._tidied_at: datetime | None = None
 
@@ -39,6 +43,9 @@ class ShelfTidier:
                 self._tidy(open_shelf(self._lake.registry, self._lake.warehouse, name, self._settings))
             except FrazilError as error:
                 log.warning("cannot tidy the artifacts of %s: %s", name, error)
+        for folder in self._kept.iterdir() if self._kept.is_dir() else ():
+            if self._is_nobodys(folder.name):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _tidy(self, shelf: Shelf) -> None:
         if shelf.register().entries and self._is_nobodys(shelf.table):
@@ -62,11 +69,11 @@ def shelves(lake: Lake, table: str | None = None) -> list[str]:
     return [name for name in found if table is None or name.partition("@")[0] == table]
 
 
-def clear_shelves(lake: Lake, settings: SearchSettings, table: str, table_id: str) -> int:
+def clear_shelves(lake: Lake, table: str, table_id: str) -> int:
     """Remove the artifacts of a purged table; those of another that took its name stay. How many shelves had some."""
     cleared = 0
     for name in shelves(lake, table):
-        shelf = open_shelf(lake.registry, lake.warehouse, name, settings)
+        shelf = open_shelf(lake.registry, lake.warehouse, name, SearchSettings())
         if any(entry.cut.table_id == table_id for entry in shelf.register().entries):
             shelf.clear(table_id)
             cleared += 1

@@ -102,6 +102,7 @@ VERBS: dict[str, Verb] = {
         {"-": 404, "R": 403, "I": 403, "RI": 403, "A": 202},
         makes=True,
     ),
+    "build": Verb(lambda http, table: http.post(f"/v1/tables/{table}/build", json={}), ADMINS | {"A": (404, 422)}),
     "embed": Verb(lambda http, table: http.post(f"/v1/tables/{table}/embed", json={}), ADMINS | {"A": (404, 422)}),
     "embeddings": Verb(
         lambda http, table: http.get(f"/v1/tables/{table}/embeddings"),

@@ -94,7 +94,15 @@ def _purge(*words: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["log", "entity"])
 @pytest.mark.parametrize(
-    "stop", ["after_purge_began", "after_purge_of_stream", "amid_purge", "amid_purge:4", "before_purge_of_row"]
+    "stop",
+    [
+        "after_purge_began",
+        "after_purge_of_stream",
+        "after_purge_of_artifacts",
+        "amid_purge",
+        "amid_purge:4",
+        "before_purge_of_row",
+    ],
 )
 async def test_a_purge_that_is_killed_is_finished_by_the_next(
     nats: Place, lake: Lake, tmp_path: Path, stop: str, kind: str

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from frazil.embedding import ModelSettings, open_model
-from frazil.errors import FrazilError, InvalidInput, NotFound
-from frazil.lake import Lake
+from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
+from frazil.lake import Job, Lake, LakeTable, ask_job, finish_job, open_jobs
+from frazil.serving.building.job import Hands
 from frazil.serving.chosen import choose_index
 from frazil.serving.index.config import IndexConfig
 from frazil.serving.profiles import Profiles, parse_profile
@@ -211,3 +212,44 @@ def test_a_snapshot_of_before_is_built_where_rows_never_stop(yard: Yard) -> None
     assert told["rows"] == 1 and [row["_id"] for row in yard.fetched().rows] == ["first"]
     table = yard.lake.table("main.notes")
     assert told["snapshot_id"] != table.snapshot_id and told["watermark"] < table.watermark
+
+
+def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> None:
+    append(yard.lake, "main.notes", [{"body": "One."}])
+    waiting: list[Job] = []
+
+    def only_ask(table: LakeTable, model: str) -> Job:
+        waiting.append(ask_job(yard.lake.registry, "embed", table.name, {"table": table.name}))
+        return waiting[-1]
+
+    yard.builds.hands = Hands(yard.fold, only_ask, yard.say)
+    yard.builds.turn_seconds = 0.0
+    other = yard.ask("others")
+    told = yard.build()
+    assert (told["built"], told["complete"]) == (False, False)
+    finish_job(yard.lake.registry, other, {"state": "done"})
+    (rest,) = open_jobs(yard.lake.registry, ["build"])
+    assert rest.id == told["continued_by"] and rest.params["embedding"] == waiting[0].id
+    finish_job(yard.lake.registry, waiting[0], {"state": "done", **yard.place.embed()})
+    assert yard.builds.do(rest, lambda progress: None)["built"]
+    assert len(waiting) == 1, "it is not asked for twice"
+
+
+def test_a_build_that_waits_ends_with_its_pipeline(yard: Yard) -> None:
+    append(yard.lake, "main.notes", [{"body": "One."}])
+    yard.builds.hands = Hands(
+        yard.fold, lambda table, model: ask_job(yard.lake.registry, "embed", table.name, {}), yard.say
+    )
+    yard.builds.give_up()
+    with pytest.raises(Unavailable, match="pipeline ends"):
+        yard.build()
+
+
+def test_servers_that_cannot_be_told_are_no_failure(yard: Yard) -> None:
+    append(yard.lake, "main.notes", [{"body": "One."}])
+
+    def dumb(shelf: str, generation: str) -> None:
+        raise Unavailable("no bus")
+
+    yard.builds.hands = Hands(yard.fold, yard.embed, dumb)
+    assert yard.build()["is_current"]

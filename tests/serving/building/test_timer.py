@@ -148,7 +148,8 @@ def test_the_clean_up_comes_every_hour_and_leaves_what_can_come_back(yard: Yard)
     for profile in (None, "exact"):
         yard.build(profile=profile)
     noted: list[tuple[str, str]] = []
-    tidier = ShelfTidier(yard.lake, SearchSettings(), lambda kind, **words: noted.append((kind, words["table"])))
+    kept = yard.folder / "builds" / "kept"
+    tidier = ShelfTidier(yard.lake, SearchSettings(), kept, lambda kind, **words: noted.append((kind, words["table"])))
     now = datetime.now(UTC)
     yard.lake.drop("main.notes")
     tidier.look(now)
@@ -160,6 +161,7 @@ def test_the_clean_up_comes_every_hour_and_leaves_what_can_come_back(yard: Yard)
     tidier.look(now + timedelta(minutes=70))
     assert noted == [("artifacts_cleared", "main.notes@exact")]
     assert yard.current("main.notes@exact") is None and yard.current() is not None
+    assert [folder.name for folder in kept.iterdir()] == ["main.notes"]
     assert not list(yard.shelf("main.notes@exact").objects.list("main.notes@exact/"))
 
 
@@ -172,7 +174,7 @@ def test_a_purge_takes_the_artifacts_of_that_very_table(yard: Yard) -> None:
     yard.place.declare(**NOTES)
     append(yard.lake, "main.notes", [{"body": "New."}, {"body": "Newer."}])
     told = yard.build()
-    assert clear_shelves(yard.lake, SearchSettings(), "main.notes", old) == 1
+    assert clear_shelves(yard.lake, "main.notes", old) == 1
     assert [entry.generation for entry in yard.shelf().register().entries] == [told["generation"]]
     assert {row["body"] for row in yard.fetched().rows} == {"New.", "Newer."}
-    assert clear_shelves(yard.lake, SearchSettings(), "main.notes", old) == 0
+    assert clear_shelves(yard.lake, "main.notes", old) == 0

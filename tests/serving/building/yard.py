@@ -21,9 +21,9 @@ from frazil.serving.artifact import Contents, Entry, LocalCopies, Shelf, decode_
 from frazil.serving.artifact.manifest import MANIFEST, Manifest
 from frazil.serving.artifact.parts import IndexPart
 from frazil.serving.building.ask import KIND
-from frazil.serving.building.child import Order, built
+from frazil.serving.building.child import built
 from frazil.serving.building.job import Builds, Hands
-from frazil.serving.building.plan import BuildPlan
+from frazil.serving.building.plan import BuildPlan, Order
 from frazil.serving.building.process import BuildProcess, Tell
 from frazil.serving.settings import SearchSettings
 from tests.entity_model import fold
