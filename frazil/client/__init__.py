@@ -18,6 +18,7 @@ from frazil.client.loads import Loads
 from frazil.client.queries import Queries, merged, table_path
 from frazil.client.results import Answer, Cut
 from frazil.client.tokens import Tokens
+from frazil.client.trials import Trials
 from frazil.client.upkeep import Upkeep
 from frazil.client.wire import Body, arrow_batches, event_batches
 from frazil.errors import FrazilError, InvalidInput, Misconfigured, Unavailable
@@ -65,7 +66,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Queries, Upkeep, Loads, Embeddings):
+class Client(Queries, Upkeep, Loads, Embeddings, Trials):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

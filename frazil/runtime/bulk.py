@@ -21,6 +21,8 @@ from frazil.pipeline.sending import BusSender
 from frazil.pipeline.tasks import SparkTasks
 from frazil.runtime.datadir import DataDir
 from frazil.runtime.declare import make_table
+from frazil.serving.trials.ask import KIND as TRIAL
+from frazil.serving.trials.job import Trials
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
         "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED: Embeddings(tools.lake, tools.tasks, settings.models),
+        TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
     }
     registry = parts.lake.registry
     timers: list[Timer] = [FolderWatch(name, watched, registry) for name, watched in settings.watch.items()]

@@ -48,7 +48,9 @@ OF_SOURCES = points("vault/*.py", "lake/loads.py", "pipeline/csv/*.py", "pipelin
 OF_ARTIFACTS = points("serving/artifact/*.py", "storage/*.py")
 # These in tests/pipeline/embed/test_kills.py.
 OF_EMBEDDINGS = points("lake/embeddings.py", "pipeline/embed/*.py")
-ELSEWHERE = OF_MAINTENANCE + OF_TABLES + OF_ENTITIES + OF_SOURCES + OF_ARTIFACTS + OF_EMBEDDINGS
+# These in tests/serving/trials/test_run.py.
+OF_TRIALS = points("lake/trials.py", "serving/trials/*.py")
+ELSEWHERE = OF_MAINTENANCE + OF_TABLES + OF_ENTITIES + OF_SOURCES + OF_ARTIFACTS + OF_EMBEDDINGS + OF_TRIALS
 OF_PIPELINE = [name for name in points("pipeline/**/*.py", "lake/**/*.py") if name not in ELSEWHERE]
 OF_GATEWAY = [name for name in points("gateway/**/*.py", "runtime/**/*.py") if name not in ELSEWHERE]
 

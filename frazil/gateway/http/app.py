@@ -18,6 +18,7 @@ from frazil.gateway.http.query import Query
 from frazil.gateway.http.status import Status
 from frazil.gateway.http.tables import Tables
 from frazil.gateway.http.tokens import Tokens
+from frazil.gateway.http.trials import TableTrials
 from frazil.gateway.http.visibility import Visibility
 
 
@@ -35,6 +36,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     jobs = Jobs(gateway)
     loads = Loads(gateway, bodies)
     embeddings = TableEmbeddings(gateway, bodies)
+    trials = TableTrials(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/tables/{table}/events", events.post, methods=["POST"]),
@@ -59,6 +61,10 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/embed", embeddings.ask, methods=["POST"]),
         Route("/v1/tables/{table}/embeddings", embeddings.list, methods=["GET"]),
         Route("/v1/tables/{table}/embeddings/{model}", embeddings.delete, methods=["DELETE"]),
+        Route("/v1/tables/{table}/trials", trials.ask, methods=["POST"]),
+        Route("/v1/tables/{table}/trials", trials.list, methods=["GET"]),
+        Route("/v1/tables/{table}/trials/best", trials.best, methods=["POST"]),
+        Route("/v1/tables/{table}/trials/best", trials.forget, methods=["DELETE"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),
