@@ -195,7 +195,7 @@ def _labels(points: Sequence[_Point]) -> list[str]:
         for y in (point.y + 18, point.y + 34, point.y - 14, point.y + 50):
             if all(abs(y - other) > 14 or x > end or x + wide < start for start, end, other in taken):
                 taken.append((x, x + wide, y))
-                parts.append(f'<text class="ink" font-size="12" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>')
+                parts.append(f'<text class="ink label" font-size="12" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>')
                 break
     return parts
 
@@ -264,17 +264,18 @@ def _colours(colours: Sequence[str]) -> str:
 
 
 _STYLE = (
-    ".paper{fill:#fff}.ink{fill:#111827}.faint{fill:#4b5563}.grid{stroke:#e5e7eb}"
+    ".label{paint-order:stroke;stroke-width:4px;stroke:#fff}.paper{fill:#fff}.ink{fill:#111827}.faint{fill:#4b5563}.grid{stroke:#e5e7eb}"
     ".front{stroke:#6b7280;stroke-width:1.5;stroke-dasharray:5 4;fill:none}.ring{fill:none;stroke:#111827}"
     + _colours(_LIGHT)
-    + "@media (prefers-color-scheme:dark){.paper{fill:#111418}.ink{fill:#f3f4f6}.faint{fill:#b6bdc8}"
-    ".grid{stroke:#2b3138}.front{stroke:#9ca3af}.ring{stroke:#f3f4f6}" + _colours(_DARK) + "}"
+    + "@media (prefers-color-scheme:dark){.label{stroke:#111418}.paper{fill:#111418}.ink{fill:#f3f4f6}"
+    ".faint{fill:#b6bdc8}.grid{stroke:#2b3138}.front{stroke:#9ca3af}.ring{stroke:#f3f4f6}" + _colours(_DARK) + "}"
 )
 _PAGE_STYLE = (
     ":root{color-scheme:light dark}body{font:14px system-ui,sans-serif;max-width:60rem;margin:1rem auto;padding:0 1rem;"
     "background:#fff;color:#111827}svg{width:100%;height:auto}table{border-collapse:collapse;width:100%}"
     "th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid #e5e7eb}th{color:#4b5563;font-weight:500}"
-    "th:first-child,td:first-child{text-align:left}.best td{font-weight:600}"
+    "td,th{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal}"
+    ".best td{font-weight:600}"
     "@media (prefers-color-scheme:dark){body{background:#111418;color:#f3f4f6}th,td{border-color:#2b3138}"
     "th{color:#b6bdc8}}"
 )

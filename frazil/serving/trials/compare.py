@@ -41,11 +41,12 @@ class Compare:
     documents: tuple[str, ...]
     questions: tuple[Question, ...]
     model: ModelSpec | None
+    version: str
     k: int
 
     def run(self) -> Compared:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
-        kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1])
+        kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         _, found = brute_force(vectors, queries, min(len(vectors), self.k * _CHUNKS_PER_DOCUMENT))
         expected = [self.questions[number].expected for number in kept.tolist()]
         places = [place if place <= self.k else 0 for place in ranks(found, self.documents, expected)]

@@ -65,7 +65,8 @@ class Trials:
         dataset = take(self._lake, table, shelf, model, folder, max_vectors=asked.max_vectors, seed=asked.seed)
         spec = self._spec(model)
         eval_set = _eval_set(asked, dataset, spec)
-        task = Prepare(folder, eval_set.questions, spec, asked.k, is_made=not asked.eval_set)
+        made = not asked.eval_set
+        task = Prepare(folder, eval_set.questions, spec, dataset.version, asked.k, is_made=made)
         prepared = self._children.run(task, timeout_seconds=asked.limit_seconds)
         known = read_trials(self._lake, table.name, run=job.id)
 
@@ -155,7 +156,8 @@ class Trials:
         }
         try:
             spec = self._spec(dataset.model)
-            task = Compare(dataset.folder, tuple(dataset.documents), eval_set.questions, spec, asked.k)
+            documents = tuple(dataset.documents)
+            task = Compare(dataset.folder, documents, eval_set.questions, spec, dataset.version, asked.k)
             found = self._children.run(task, timeout_seconds=asked.trial_seconds)
         except FrazilError as error:
             return {**row, "state": "failed", "reason": f"{error.code}: {error.message}"[:500]}

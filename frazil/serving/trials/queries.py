@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from frazil.embedding import ModelSpec, chunked, embedded, open_model
-from frazil.errors import InvalidInput
+from frazil.errors import Conflict, InvalidInput
 from frazil.events.search import Chunking
 from frazil.serving.index import Floats, brute_force
 from frazil.serving.trials.ask import Question
@@ -107,13 +107,14 @@ class Prepare:
     folder: Path
     questions: tuple[Question, ...]
     model: ModelSpec | None
+    version: str
     k: int
     is_made: bool
     """Queries that were made and came out equal to a stored vector are left out."""
 
     def run(self) -> Prepared:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
-        kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1])
+        kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         scores, _ = brute_force(vectors, queries, self.k)
         if self.is_made and len(queries):
             new = np.flatnonzero(scores[:, 0] < _EQUAL)
@@ -128,7 +129,7 @@ class Prepare:
 
 
 def embedded_questions(
-    questions: Sequence[Question], model: ModelSpec | None, dims: int
+    questions: Sequence[Question], model: ModelSpec | None, dims: int, version: str
 ) -> tuple[npt.NDArray[np.int64], Floats, dict[str, int]]:
     """The numbers of the questions that have a vector, their vectors at length 1, and how many have none, and why."""
     vectors = np.zeros((len(questions), dims), dtype=np.float32)
@@ -155,7 +156,15 @@ def embedded_questions(
                 code="no_model",
                 hint='give vectors: {"vector": [0.1, 0.2]}',
             )
-        outcome = embedded(open_model(model), [questions[number].text or "" for number in texts])
+        opened = open_model(model)
+        if (opened.version, opened.dims) != (version, dims):
+            raise Conflict(
+                f"the vectors are of version {version} of {model.name!r} ({dims} numbers), and the model here is"
+                f" {opened.version} ({opened.dims})",
+                code="model_moved",
+                hint="embed the table again, then build it",
+            )
+        outcome = embedded(opened, [questions[number].text or "" for number in texts])
         vectors[np.array(texts)[outcome.of]] = outcome.vectors
         left_out |= outcome.reasons()
     kept = np.flatnonzero(vectors.any(axis=1)).astype(np.int64)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frazil.embedding import ModelSettings
 from frazil.lake import Job, Lake, ask_job, read_trials
 from frazil.serving.settings import SearchSettings
 from frazil.serving.trials.ask import KIND, parse_trial
@@ -40,9 +42,11 @@ class TrialPlace:
         asked = parse_trial({"table": "notes", **wanted})
         return ask_job(self.lake.registry, KIND, asked.table, asked.params(), asked_by="someone")
 
+    def doer(self, models: Mapping[str, ModelSettings] | None = None) -> Trials:
+        return Trials(self.lake, models or {}, SearchSettings(), scratch=self.scratch, nice=0)
+
     def do(self, job: Job) -> dict[str, Any]:
-        doer = Trials(self.lake, {}, SearchSettings(), scratch=self.scratch, nice=0)
-        return doer.do(job, lambda progress: None)
+        return self.doer().do(job, lambda progress: None)
 
     def tried(self, **wanted: Any) -> dict[str, Any]:
         return self.do(self.ask(**wanted))

@@ -62,7 +62,7 @@ def test_recall_is_what_numpy_says(shared: TrialPlace, tmp_path: Path) -> None:
     table = shared.lake.table("main.notes")
     dataset = from_rows(shared.lake, table, table.name, "wordllama", tmp_path / "set", max_vectors=10_000, seed=1)
     eval_set = made_from(dataset, 40, 1, has_model=True)
-    prepared = Prepare(dataset.folder, eval_set.questions, _spec(), 10, is_made=True).run()
+    prepared = Prepare(dataset.folder, eval_set.questions, _spec(), dataset.version, 10, is_made=True).run()
     config = TrialConfig.parse({"kind": "ivf", "lists": 32, "probes": 3})
     Build(dataset.folder, tmp_path / "index", config, 1).run()
     found = Search(dataset.folder, tmp_path / "index", config, 10).run()
@@ -87,7 +87,8 @@ def test_queries_are_near_what_is_stored_and_not_equal_to_it(shared: TrialPlace,
         assert made.asked == asked and len(made.questions) == 50
         assert made.id == made_from(dataset, 50, 3, has_model=has_model).id
         assert made.id != made_from(dataset, 50, 4, has_model=has_model).id
-        Prepare(dataset.folder, made.questions, _spec() if has_model else None, 5, is_made=True).run()
+        model = _spec() if has_model else None
+        Prepare(dataset.folder, made.questions, model, dataset.version, 5, is_made=True).run()
         best = np.load(tmp_path / "true-scores.npy")[:, 0]
         assert best.max() < 1 - 1e-5 and np.median(best) > 0.5
     stored = {text.strip() for text in dataset.texts}
