@@ -52,7 +52,7 @@ class Grant:
     def matches(self, table: str) -> bool:
         table = entity_of(table)  # a history is as visible as what it is the history of
         if (embedded := embedded_of(table)) is not None:
-            # The chunks of a table are as visible as all of its rows and columns; nobody writes to them.
+            # What is made from a table is as visible as all of its rows and columns; nobody writes to it.
             if self.verb == "ingest" or self.restricts:
                 return False
             table = embedded
@@ -152,7 +152,7 @@ def _parse_scope(text: str) -> tuple[Verb, str]:
         full = table_name(tables)
         if (embedded := embedded_of(full)) is not None:
             raise _bad(
-                f"{tables[:80]!r} has the grants of the table whose text it holds",
+                f"{tables[:80]!r} has the grants of the table that it is made from",
                 hint=f"{verb}:{embedded.removeprefix('main.')} is for both",
             )
         if full != entity_of(full):

@@ -21,6 +21,7 @@ from frazil.client.queries import merged, table_path
 from frazil.client.results import Answer, Cut
 from frazil.client.searching import SearchAnswer, SearchHit, Searching
 from frazil.client.tokens import Tokens
+from frazil.client.trials import Trials
 from frazil.client.upkeep import Upkeep
 from frazil.client.wire import Body, arrow_batches, event_batches
 from frazil.errors import FrazilError, InvalidInput, Misconfigured, Unavailable
@@ -68,7 +69,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Searching, Upkeep, Loads, Embeddings, Artifacts, Builds):
+class Client(Searching, Upkeep, Loads, Embeddings, Artifacts, Builds, Trials):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

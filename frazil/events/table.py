@@ -31,7 +31,8 @@ PATCH = "_patch"
 HISTORY_SUFFIX = "__history"
 QUARANTINE_SUFFIX = "__quarantine"
 EMBEDDINGS_SUFFIX = "__embeddings"
-RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX)
+TRIALS_SUFFIX = "__trials"
+RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX)
 _KINDS = ("log", "entity", "history", "bulk")
 _KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
@@ -336,8 +337,15 @@ def refused_embeddings_of(name: str) -> str:
     return name + EMBEDDINGS_SUFFIX + QUARANTINE_SUFFIX
 
 
+def trials_of(name: str) -> str:
+    """The table that holds what was measured on the vectors of this one."""
+    return name + TRIALS_SUFFIX
+
+
 def embedded_of(name: str) -> str | None:
-    """The table whose text this one holds in pieces, with their vectors or with the reasons why there are none."""
+    """The table whose text this one holds in pieces, or tells figures of; None for any other."""
+    if name.endswith(TRIALS_SUFFIX):
+        return name.removesuffix(TRIALS_SUFFIX)
     vectors = name.removesuffix(QUARANTINE_SUFFIX)
     return vectors.removesuffix(EMBEDDINGS_SUFFIX) if vectors.endswith(EMBEDDINGS_SUFFIX) else None
 

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         snapshot_with,
         watermark_at,
     )
+    from frazil.lake.trials import journal_trials, read_trials, trials_spec, trials_table
     from frazil.lake.upkeep import Step, plan_upkeep, requested_steps, small_below, verdict
     from frazil.lake.upkeep_state import Upkept, remember_upkeep, upkept
 
@@ -161,6 +162,7 @@ _HOMES = {
     "health_of": "health",
     "holds": "draft",
     "job_status": "jobs",
+    "journal_trials": "trials",
     "lineage": "load_log",
     "list_jobs": "jobs",
     "load_entity": "entity",
@@ -183,6 +185,7 @@ _HOMES = {
     "ranges_since": "ranges",
     "read_range": "ranges",
     "read_rows": "ranges",
+    "read_trials": "trials",
     "refused_embeddings_spec": "embeddings",
     "refused_embeddings_table": "embeddings",
     "remember_upkeep": "upkeep_state",
@@ -198,6 +201,8 @@ _HOMES = {
     "snapshot_by_id": "travel",
     "snapshot_with": "travel",
     "tell_progress": "jobs",
+    "trials_spec": "trials",
+    "trials_table": "trials",
     "undrop": "entity",
     "undrop_embeddings": "embeddings",
     "upkept": "upkeep_state",
@@ -280,6 +285,7 @@ __all__ = [
     "health_of",
     "holds",
     "job_status",
+    "journal_trials",
     "lineage",
     "list_jobs",
     "load_entity",
@@ -302,6 +308,7 @@ __all__ = [
     "ranges_since",
     "read_range",
     "read_rows",
+    "read_trials",
     "refused_embeddings_spec",
     "refused_embeddings_table",
     "remember_upkeep",
@@ -317,6 +324,8 @@ __all__ = [
     "snapshot_by_id",
     "snapshot_with",
     "tell_progress",
+    "trials_spec",
+    "trials_table",
     "undrop",
     "undrop_embeddings",
     "upkept",

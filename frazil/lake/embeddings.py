@@ -18,7 +18,7 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import NotFound
-from frazil.events.table import TableSpec, embeddings_of, parse_table, refused_embeddings_of
+from frazil.events.table import TableSpec, embeddings_of, parse_table, refused_embeddings_of, trials_of
 from frazil.lake.catalog import Lake
 from frazil.lake.loads import Load, Replaces, publish_load
 from frazil.lake.ranges import came_after, rows_by
@@ -201,8 +201,8 @@ def delete_embeddings(lake: Lake, name: str, model: str) -> int:
 
 def drop_embeddings(lake: Lake, name: str) -> None:
     """Take what is beside a table out of sight, before the table itself: its text is in there too."""
-    for table in (embeddings_table(lake, name), refused_embeddings_table(lake, name)):
-        if table is not None:
+    for beside in (embeddings_of(name), refused_embeddings_of(name), trials_of(name)):
+        if (table := _found(lake, beside)) is not None:
             lake.drop(table.name)
             crash_point("amid_embed_drop")
 
@@ -210,6 +210,6 @@ def drop_embeddings(lake: Lake, name: str) -> None:
 def undrop_embeddings(lake: Lake, name: str) -> None:
     """Bring back what was dropped with a table, where nothing has taken its place; else it is made again in time."""
     dropped = lake.dropped()
-    for beside in (embeddings_of(name), refused_embeddings_of(name)):
+    for beside in (embeddings_of(name), refused_embeddings_of(name), trials_of(name)):
         if beside in dropped and _found(lake, beside) is None:
             lake.undrop(beside)

@@ -31,6 +31,8 @@ from frazil.serving.building.ask import KIND as BUILD
 from frazil.serving.building.job import KEPT, Builds, Hands
 from frazil.serving.building.tidying import ShelfTidier
 from frazil.serving.building.timer import BuildTimer
+from frazil.serving.trials.ask import KIND as TRIAL
+from frazil.serving.trials.job import Trials
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED: Embeddings(tools.lake, tools.tasks, settings.models),
         BUILD: Builds(parts.lake, settings.search, data.builds, Hands(fold, embed, say)),
+        TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
     }
     registry = parts.lake.registry
     timers: list[Timer] = [FolderWatch(name, watched, registry) for name, watched in settings.watch.items()]

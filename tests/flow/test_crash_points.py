@@ -52,7 +52,19 @@ OF_EMBEDDINGS = points("lake/embeddings.py", "pipeline/embed/*.py")
 OF_SERVED = points("serving/search/*.py", "gateway/search/*.py")
 # These in tests/serving/building/test_kills.py.
 OF_BUILDS = points("serving/building/*.py")
-ELSEWHERE = OF_MAINTENANCE + OF_TABLES + OF_ENTITIES + OF_SOURCES + OF_ARTIFACTS + OF_EMBEDDINGS + OF_SERVED + OF_BUILDS
+# These in tests/serving/trials/test_run.py.
+OF_TRIALS = points("lake/trials.py", "serving/trials/*.py")
+ELSEWHERE = [
+    *OF_MAINTENANCE,
+    *OF_TABLES,
+    *OF_ENTITIES,
+    *OF_SOURCES,
+    *OF_ARTIFACTS,
+    *OF_EMBEDDINGS,
+    *OF_SERVED,
+    *OF_BUILDS,
+    *OF_TRIALS,
+]
 OF_PIPELINE = [name for name in points("pipeline/**/*.py", "lake/**/*.py") if name not in ELSEWHERE]
 OF_GATEWAY = [name for name in points("gateway/**/*.py", "runtime/**/*.py") if name not in ELSEWHERE]
 

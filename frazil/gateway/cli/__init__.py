@@ -76,7 +76,7 @@ def build(arguments: list[str]) -> typer.Typer:
     app.add_typer(catalog.app, name="catalog")
     app.add_typer(serve.app, name="serve")
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for verb in ("ingest", "export", "quack", "demo", "bench"):
+    for verb in ("trial", "ingest", "export", "quack", "demo", "bench"):
         if called in (verb, None) and importlib.util.find_spec(f"{__name__}.{verb}") is not None:
             module = importlib.import_module(f"{__name__}.{verb}")
             if hasattr(module, "app"):

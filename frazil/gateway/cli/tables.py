@@ -38,8 +38,8 @@ def list_(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """All tables. Quarantines and embeddings are listed with `--all`, and in JSON."""
-    from frazil.events.table import EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX
+    """All tables. Quarantines, embeddings and trials are listed with `--all`, and in JSON."""
+    from frazil.events.table import EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX, TRIALS_SUFFIX
 
     with connected(data, config, url) as client:
         found = client.tables(dropped=dropped)
@@ -47,7 +47,7 @@ def list_(
         print_json({"tables": found})
         return
     if not everything:
-        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX)
+        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX)
         found = [table for table in found if not str(table.get("name")).endswith(beside)]
     from rich.markup import escape
     from rich.table import Table

@@ -22,6 +22,7 @@ from frazil.gateway.http.search import Search
 from frazil.gateway.http.status import Status
 from frazil.gateway.http.tables import Tables
 from frazil.gateway.http.tokens import Tokens
+from frazil.gateway.http.trials import TableTrials
 from frazil.gateway.http.visibility import Visibility
 
 
@@ -43,6 +44,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     artifacts = TableArtifacts(gateway)
     profiles = SearchProfiles(gateway, bodies)
     builds = Builds(gateway, bodies)
+    trials = TableTrials(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/search", search.post, methods=["POST"]),
@@ -78,6 +80,10 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/profiles/{name}", profiles.put, methods=["PUT"]),
         Route("/v1/profiles/{name}", profiles.delete, methods=["DELETE"]),
         Route("/v1/tables/{table}/build", builds.ask, methods=["POST"]),
+        Route("/v1/tables/{table}/trials", trials.ask, methods=["POST"]),
+        Route("/v1/tables/{table}/trials", trials.list, methods=["GET"]),
+        Route("/v1/tables/{table}/trials/best", trials.best, methods=["POST"]),
+        Route("/v1/tables/{table}/trials/best", trials.forget, methods=["DELETE"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

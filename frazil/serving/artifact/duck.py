@@ -77,7 +77,7 @@ class DuckPart:
         )
         if self.vss:
             # Before the file is opened: its index cannot be read without.
-            connection.load_extension(str(_vss()))
+            connection.load_extension(str(vss_extension()))
         name = str(path).replace("'", "''")
         connection.execute(f"ATTACH '{name}' AS artifact{' (READ_ONLY)' if read_only else ''}")
         connection.execute("USE artifact")
@@ -141,7 +141,8 @@ def _vector_rows(contents: Contents) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _vss() -> Path:
+def vss_extension() -> Path:
+    """The file of DuckDB's own vector index, inside its wheel; `Misconfigured` where that is not installed."""
     try:
         module = importlib.import_module("duckdb_extension_vss")
     except ModuleNotFoundError as error:

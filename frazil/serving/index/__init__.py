@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frazil.serving.bitmap import Bitmap, Ordinals
-    from frazil.serving.index.config import KINDS, IndexConfig, default_config
+    from frazil.serving.index.config import KINDS, SEARCHED_WITH, IndexConfig, default_config
     from frazil.serving.index.exact import Floats, search_exactly
-    from frazil.serving.index.files import BuildReport, build, open_index
+    from frazil.serving.index.files import BuildReport, build, open_index, searched_with
     from frazil.serving.index.truth import brute_force, recall
     from frazil.serving.index.vector_index import VectorIndex
 
 _HOMES = {
     "KINDS": "index.config",
+    "SEARCHED_WITH": "index.config",
     "Bitmap": "bitmap",
     "BuildReport": "index.files",
     "Floats": "index.exact",
@@ -30,10 +31,12 @@ _HOMES = {
     "open_index": "index.files",
     "recall": "index.truth",
     "search_exactly": "index.exact",
+    "searched_with": "index.files",
 }
 
 __all__ = [
     "KINDS",
+    "SEARCHED_WITH",
     "Bitmap",
     "BuildReport",
     "Floats",
@@ -46,6 +49,7 @@ __all__ = [
     "open_index",
     "recall",
     "search_exactly",
+    "searched_with",
 ]
 
 

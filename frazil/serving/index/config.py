@@ -53,6 +53,8 @@ PARAMETERS: Mapping[str, Mapping[str, _Range]] = {
     },
 }
 KINDS = tuple(PARAMETERS)
+SEARCHED_WITH = frozenset({"candidates", "probes", "search_width"})
+"""Parameters of the search alone: indexes that differ only in these have the same codes."""
 
 
 @dataclass(frozen=True)

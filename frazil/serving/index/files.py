@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frazil.serving.index.config import IndexConfig
+from frazil.serving.index.config import SEARCHED_WITH, IndexConfig
 from frazil.serving.index.engine import VERSION, faiss
 from frazil.serving.index.exact import Floats
 from frazil.serving.index.finders import CodeFinder, Finder, GraphFinder, train_and_fill
@@ -87,6 +87,24 @@ def open_index(folder: Path) -> VectorIndex:
     config = IndexConfig.parse(told["config"])
     vectors = open_vectors(folder / VECTORS, told["rows"], told["dims"])
     return VectorIndex(config, vectors, _finder(config, folder / CODES, told))
+
+
+def searched_with(folder: Path, config: IndexConfig, other: Path) -> None:
+    """Make in `other` the index of the same vectors and codes that is searched with these parameters, by links."""
+    told = _description(folder / DESCRIPTION)
+    built = IndexConfig.parse(told["config"])
+    if built.kind == "flat":
+        config = built
+    if _built_with(config) != _built_with(built):
+        raise ValueError(f"{config.as_json()} needs other codes than {built.as_json()}")
+    for name in (VECTORS, CODES):
+        if (folder / name).exists():
+            os.link(folder / name, other / name)
+    (other / DESCRIPTION).write_text(json.dumps({**told, "config": config.as_json()}, indent=1) + "\n")
+
+
+def _built_with(config: IndexConfig) -> dict[str, Any]:
+    return {name: value for name, value in config.as_json().items() if name not in SEARCHED_WITH}
 
 
 def _finder(config: IndexConfig, path: Path, told: dict[str, Any]) -> Finder | None:

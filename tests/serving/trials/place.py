@@ -1,0 +1,55 @@
+"""A searched table whose rows are sentences of real documentation, embedded for real, and the job that tries it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frazil.embedding import ModelSettings
+from frazil.lake import Job, Lake, ask_job, read_trials
+from frazil.serving.settings import SearchSettings
+from frazil.serving.trials.ask import KIND, parse_trial
+from frazil.serving.trials.job import Trials
+from tests.pipeline.embed.place import Place
+from tests.serving.sentences import sentences
+
+PER_DOCUMENT = 3
+
+
+@dataclass
+class TrialPlace:
+    lake: Lake
+    scratch: Path
+
+    def fill(self, documents: int) -> None:
+        """So many documents of three sentences each; about two chunks of each."""
+        place = Place(self.lake)
+        place.declare()
+        place.add(
+            [
+                {
+                    "_id": f"d{number:05}",
+                    "body": " ".join(sentences()[number * PER_DOCUMENT : (number + 1) * PER_DOCUMENT]),
+                }
+                for number in range(documents)
+            ]
+        )
+        place.embed()
+
+    def ask(self, **wanted: Any) -> Job:
+        asked = parse_trial({"table": "notes", **wanted})
+        return ask_job(self.lake.registry, KIND, asked.table, asked.params(), asked_by="someone")
+
+    def doer(self, models: Mapping[str, ModelSettings] | None = None) -> Trials:
+        return Trials(self.lake, models or {}, SearchSettings(), scratch=self.scratch, nice=0)
+
+    def do(self, job: Job) -> dict[str, Any]:
+        return self.doer().do(job, lambda progress: None)
+
+    def tried(self, **wanted: Any) -> dict[str, Any]:
+        return self.do(self.ask(**wanted))
+
+    def journal(self) -> list[dict[str, Any]]:
+        return read_trials(self.lake, "main.notes")
