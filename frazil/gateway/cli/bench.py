@@ -170,6 +170,64 @@ def entity(
     _print(lambda: bench.run(rows=rows, changes=changes, batches=batches, rounds=rounds))
 
 
+Vectors = Annotated[int, typer.Option(min=1_000, help="Vectors of 768 numbers, each of a real sentence.")]
+WithControls = Annotated[
+    bool, typer.Option("--controls/--no-controls", help="Whether LanceDB, DuckDB VSS and faiss HNSW take their turns.")
+]
+VectorCache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where vectors, controls and their indexes are made and kept; without it, they are gone after the run."
+    ),
+]
+
+
+@app.command()
+def search(
+    rows: Vectors = 100_000,
+    rounds: Rounds = 3,
+    controls: WithControls = True,
+    http: Annotated[
+        bool, typer.Option("--http/--no-http", help="Whether POST /v1/search is measured too, on the whole product.")
+    ] = True,
+    seconds: Annotated[float, typer.Option(min=0.5, help="How long 8 clients search over HTTP.")] = 10.0,
+    cache: VectorCache = None,
+    as_json: AsJson = True,
+) -> None:
+    """Recall and milliseconds of the ten nearest, filtered or not, against LanceDB, DuckDB VSS and faiss HNSW."""
+    from frazil.bench import search as bench
+
+    _print(lambda: bench.run(rows=rows, rounds=rounds, controls=controls, http=http, seconds=seconds, cache=cache))
+
+
+@app.command()
+def build(
+    rows: Vectors = 100_000,
+    rounds: Rounds = 1,
+    controls: WithControls = True,
+    cache: VectorCache = None,
+    as_json: AsJson = True,
+) -> None:
+    """Seconds of an index, against those of LanceDB, DuckDB VSS and faiss HNSW; and of a whole artifact."""
+    from frazil.bench import build as bench
+
+    _print(lambda: bench.run(rows=rows, rounds=rounds, controls=controls, cache=cache))
+
+
+@app.command()
+def swap(
+    rows: Vectors = 100_000,
+    rounds: Rounds = 3,
+    swaps: Annotated[int, typer.Option(min=1, help="Swaps in each round.")] = 10,
+    cache: VectorCache = None,
+    as_json: AsJson = True,
+) -> None:
+    """Milliseconds of searches while generations are swapped, against the same without."""
+    from frazil.bench import swap as bench
+
+    _print(lambda: bench.run(rows=rows, rounds=rounds, swaps=swaps, cache=cache))
+
+
 @app.command()
 def demo(rounds: Rounds = 1, as_json: AsJson = True) -> None:
     """Seconds of `frazil demo --once`, against the start of a bare Spark session."""
