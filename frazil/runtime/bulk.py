@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from frazil.runtime import Parts
 
 
-LANES = ((EMBED,), (BUILD,))
-"""A build waits for its embedding, and neither for a load that takes an hour."""
+LANES = ((EMBED,), (BUILD,), (TRIAL,))
+"""A build waits for its embedding, and neither for a load or a trial that takes an hour."""
 _SAYING_SECONDS = 10.0
 _Said = TypeVar("_Said")
 
