@@ -65,7 +65,7 @@ class Gateway:
         directory: TableDirectory | None = None,
         maintenance: MaintenanceSettings | None = None,
         snapshot_budget: int = 100,
-        shelves: Shelves | None = None,
+        served: Shelves | None = None,
         search: SearchSettings | None = None,
     ) -> None:
         self.bus = bus
@@ -108,7 +108,7 @@ class Gateway:
             tail_bytes = int((query or QuerySettings()).tail_memory)
             resolver = Resolver(self.directory, self.writers, journal, max_tail_bytes=tail_bytes)
             self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
-            if shelves is not None:
+            if served is not None:
                 # Not before: their engines take a moment to load.
                 from frazil.gateway.search.service import Searches
                 from frazil.serving.profiles import Profiles
@@ -117,7 +117,7 @@ class Gateway:
                     pool=pool,
                     resolver=resolver,
                     directory=self.directory,
-                    shelves=shelves,
+                    shelves=served,
                     profiles=Profiles(lake.registry),
                     audit=access.audit,
                     settings=search,

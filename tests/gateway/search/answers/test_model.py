@@ -21,7 +21,7 @@ from frazil.serving.artifact import Entry
 from frazil.serving.search import FreshGap, Searchable
 from tests.entity_model import Model as EntityModel
 from tests.entity_model import fold
-from tests.gateway.search.conftest import SearchHouse
+from tests.gateway.search.answers.conftest import SearchHouse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WORDS = "ice river floe drift harbour lantern rope keel mast tide gull fog".split()

@@ -17,7 +17,7 @@ from frazil.serving.sql.settings import QuerySettings
 from frazil.storage import Warehouse
 from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House
-from tests.gateway.search.library import Library
+from tests.gateway.search.answers.library import Library
 
 NOTES: dict[str, Any] = {
     "columns": {"title": "string", "body": "string", "year": "long", "lang": "string"},
@@ -78,6 +78,6 @@ async def house(tmp_path_factory: Any) -> AsyncIterator[SearchHouse]:
     bus = MemoryBus(max_bytes=256 << 20)
     library = Library(lake, folder)
     pool = QueryPool(QuerySettings(workers=2), lake.warehouse, readable=[folder / "audit", library.cache])
-    async with running(bus, lake, folder, pool=pool, shelves=library) as started:
+    async with running(bus, lake, folder, pool=pool, served=library) as started:
         yield SearchHouse(started, bus, lake, folder, library=library)
     lake.close()
