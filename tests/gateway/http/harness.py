@@ -57,7 +57,7 @@ async def running(
     *,
     bodies: BodyReader | None = None,
     pool: QueryPool | None = None,
-    served: Any = None,
+    shelves: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """A started gateway. Several on the same bus, lake and folder are gateways of one installation."""
@@ -70,7 +70,7 @@ async def running(
         pool=pool,
         pipeline_file=folder / "pipeline.json",
         uploads=folder / "uploads",
-        served=served,
+        served=shelves,
     )
     await gateway.start()
     transport = httpx.ASGITransport(create_app(gateway, bodies=bodies), raise_app_exceptions=False)
