@@ -27,6 +27,7 @@ PAGES = [
     ("embedding.md", 2),
     ("artifacts.md", 3),
     ("search.md", 3),
+    ("searching.md", 4),
 ]
 
 

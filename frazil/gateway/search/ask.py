@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, cast
@@ -37,7 +37,7 @@ class SearchAsk:
     """With its namespace; None where the profile says."""
     profile: str | None = None
     query: str | None = None
-    vector: tuple[float, ...] | None = None
+    vector: Sequence[float] | None = None
     mode: Mode | None = None
     k: int | None = None
     offset: int = 0
@@ -121,7 +121,7 @@ def _query(value: Any) -> str | None:
     return _text(value, "query", MAX_QUERY_CHARACTERS)
 
 
-def _vector(value: Any) -> tuple[float, ...] | None:
+def _vector(value: Any) -> list[float] | None:
     if value is None:
         return None
     # Looked at all at once: thousands of numbers one by one take longer than the search.
@@ -129,7 +129,7 @@ def _vector(value: Any) -> tuple[float, ...] | None:
         raise InvalidInput(
             f"`vector` is a list of 1 to {MAX_DIMENSIONS:,} numbers", code="bad_vector", hint="[0.1, -0.2, …]"
         )
-    return tuple(value)
+    return value
 
 
 def _filter(value: Any) -> str | None:

@@ -56,7 +56,7 @@ class Reader:
         if start >= cut.end:
             return Changes(_none, cut.end)
         tail = cut.relation.tail
-        if tail is None or start < tail.start or cut.told.is_entity:
+        if tail is None or start < tail.start or cut.is_entity:
             return None
         return Changes(partial(self._written, tail.rows_from(start)), cut.end)
 
@@ -64,7 +64,7 @@ class Reader:
         """Everything from this position on, up to the end of the cut that is taken when a worker is there."""
         taken = cut()
         name = f"{quoted(taken.relation.schema)}.{quoted(taken.relation.name)}"
-        if taken.told.is_entity:
+        if taken.is_entity:
             history = f"{quoted(taken.relations[1].schema)}.{quoted(taken.relations[1].name)}"
             sql = self._touched(name, history, start)
         else:
@@ -76,7 +76,7 @@ class Reader:
             return read[0].relations
 
         rows = await self._rows(sql, relations, taken, seconds)
-        return Changes(partial(self._states if taken.told.is_entity else self._written, rows), read[0].end)
+        return Changes(partial(self._states if taken.is_entity else self._written, rows), read[0].end)
 
     async def loaded(
         self, cut: TableCut, reading: Reading, seen: int | None, position: int, *, seconds: float
@@ -130,10 +130,9 @@ class Reader:
         query = Query(sql, owner=_OWNER, format="arrow", max_rows=limit, max_bytes=_MOST_BYTES, timeout_seconds=seconds)
         result = await self._pool.run(query, relations)
         if result.truncated:
-            short = cut.table.token_name.removeprefix("main.")
             raise TooMuch(
-                f"more than {limit:,} documents of {short!r} are newer than its artifact",
-                hint=f"build one: frazil build {short}",
+                f"more than {limit:,} documents of {cut.short_name!r} are newer than its artifact",
+                hint=f"build one: frazil build {cut.short_name}",
                 retry_after_seconds=10.0,
             )
         return pa.ipc.open_stream(result.body).read_all()

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from frazil.access import ReadGrant
-from frazil.events import history_of
+from frazil.events import Token, history_of, start_of
 from frazil.gateway.ingest import TableDirectory, source_of
 from frazil.gateway.query import Ask
-from frazil.gateway.query.cut import CutTable, Source
+from frazil.gateway.query.cut import CutMoved, Source
 from frazil.gateway.query.resolve import Resolver
 from frazil.lake import LakeTable
 from frazil.serving import Relation, TableRef
@@ -22,29 +22,40 @@ _ALL = ReadGrant()
 
 
 @dataclass(frozen=True)
-class TableCut:
-    """One state of a table. Its tail must be read before anything is waited for."""
+class Reach:
+    """How far a table has come."""
 
     table: LakeTable
     """The log, or the history of the entity."""
+    is_entity: bool
+    end: int
+
+    @property
+    def short_name(self) -> str:
+        return self.table.token_name.removeprefix("main.")
+
+    def token(self, end: int) -> Token:
+        return Token.of(self.table.token_name, self.table.stream_identity, end - 1)
+
+
+@dataclass(frozen=True)
+class TableCut(Reach):
+    """One state of a table. Its tail must be read before anything is waited for."""
+
     relations: Sequence[Relation]
-    told: CutTable
 
     @property
     def relation(self) -> Relation:
         return self.relations[0]
 
-    @property
-    def end(self) -> int:
-        assert self.told.end is not None, "only a snapshot of the past says nothing of its end"
-        return self.told.end
-
 
 @dataclass(frozen=True)
 class Found:
-    """A table at the freshness that was asked for; `cut` takes the cut of the moment in which it is called."""
+    """A table at the freshness that was asked for. Both speak of the moment in which they are called."""
 
     sources: Sequence[Source]
+    reach: Callable[[], Reach]
+    """For the many searches that find everything fed: a cut takes a hundred times as long."""
     cut: Callable[[], TableCut]
 
 
@@ -60,16 +71,32 @@ class Cuts:
             [(_reference(name), _ALL) for name in names], ask, deadline=deadline, guess=guess
         )
 
+        fed, tail = sources[-1].table, sources[-1].tail
+        of_base = sources[0].entity
+
+        def newest(known: LakeTable) -> LakeTable:
+            return self._directory.known(known.name, source_of(known)) or known
+
+        def reach() -> Reach:
+            history = newest(fed)
+            if tail is not None and tail.complete_from > history.watermark:
+                raise CutMoved(f"{history.spec.short_name!r} is changing", hint="try again")
+            folded = 0 if of_base is None else newest(of_base.base).watermark
+            end = max(history.watermark, folded, tail.ready_to if tail is not None else 0)
+            return Reach(history, of_base is not None, end)
+
         def cut() -> TableCut:
             relations, told = self._resolver.cut(sources)
-            fed = sources[-1].table
-            return TableCut(self._directory.known(fed.name, source_of(fed)) or fed, relations, told[0])
+            assert told[0].end is not None, "only a snapshot of the past says nothing of its end"
+            return TableCut(newest(fed), told[0].is_entity, told[0].end, relations)
 
-        return Found(sources, cut)
+        return Found(sources, reach, cut)
 
-    async def confirm(self, found: Found, told: CutTable) -> None:
-        """Raise `CutMoved` unless every event that had its receipt when the search began is below the cut's end."""
-        await self._resolver.confirm(found.sources, [told])
+    async def confirm(self, found: Found, end: int) -> None:
+        """Raise `CutMoved` unless every event that had its receipt when the search began is below this position."""
+        for source in found.sources:
+            if source.head is not None and end < start_of(await source.head + 1):
+                raise CutMoved(f"{source.table.spec.short_name!r} is changing", hint="try again")
 
     async def look_again(self) -> None:
         await self._resolver.look_again()

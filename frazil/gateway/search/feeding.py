@@ -18,7 +18,7 @@ from typing import Literal
 from frazil.errors import Unavailable, VisibilityTimeout
 from frazil.gateway.search.beside import Beside, Sink, WithAll
 from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
-from frazil.gateway.search.cuts import TableCut
+from frazil.gateway.search.cuts import Found, Reach, TableCut
 from frazil.gateway.search.shelves import OpenShelf
 from frazil.serving import QueryPool
 from frazil.serving.search import Change, Generation, Reading, Serving
@@ -43,30 +43,34 @@ class Feed:
     def reading(self) -> AbstractContextManager[Reading]:
         return self._sink.reading()
 
-    def is_fed(self, cut: TableCut, reading: Reading) -> bool:
-        """Whether this state has everything that the cut has."""
-        if reading.view.head < cut.end:
+    def is_fed(self, reach: Reach, reading: Reading) -> bool:
+        """Whether this state has everything that the table had when it had come so far."""
+        if reading.view.head < reach.end:
             return False
-        return cut.told.is_entity or self._seen_by(reading.generation) == cut.table.snapshot_id
+        return reach.is_entity or self._seen_by(reading.generation) == reach.table.snapshot_id
 
-    async def bring(self, cut: Callable[[], TableCut], deadline: float) -> TableCut:
-        """Make it so; returns the cut that was fed, or one that needed nothing."""
-        taken = cut()
-        with self.reading() as reading:
-            if self.is_fed(taken, reading):
-                return taken
-        async with self._alone(taken, deadline):
-            taken = cut()
-            with self.reading() as reading:
-                if self.is_fed(taken, reading):
-                    return taken
+    async def bring(self, found: Found, deadline: float) -> Reach:
+        """Make it so; returns how far the table had come by then."""
+        reached = self._fed_to(found)
+        if reached is not None:
+            return reached
+        async with self._alone(found, deadline):
+            reached = self._fed_to(found)
+            if reached is not None:
+                return reached
             try:
-                return await self._feed(cut, deadline)
+                return await self._feed(found.cut, deadline)
             except TooMuch:
                 # What only a rollback would need is not worth an error.
                 if not await asyncio.to_thread(self._sink.forget_older):
                     raise
-                return await self._feed(cut, deadline)
+                return await self._feed(found.cut, deadline)
+
+    def _fed_to(self, found: Found) -> Reach | None:
+        """How far the table has come, if all of that is here."""
+        reached = found.reach()
+        with self.reading() as reading:
+            return reached if self.is_fed(reached, reading) else None
 
     async def _feed(self, cut: Callable[[], TableCut], deadline: float) -> TableCut:
         taken = cut()
@@ -74,7 +78,7 @@ class Feed:
         with self.reading() as reading:
             generation = reading.generation
             _must_be_of(taken, generation)
-            if not taken.told.is_entity:
+            if not taken.is_entity:
                 at, seen = max(taken.table.watermark, self._aside + 1), self._seen_by(generation)
                 aside = await self._reader.loaded(taken, reading, seen, at, seconds=_left(deadline))
                 self._aside = self._aside if aside is None else at
@@ -104,14 +108,13 @@ class Feed:
             self._seen.popitem(last=False)
 
     @asynccontextmanager
-    async def _alone(self, cut: TableCut, deadline: float) -> AsyncIterator[None]:
+    async def _alone(self, found: Found, deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(_left(deadline)):
                 await self._feeding.acquire()
         except TimeoutError as error:
             raise VisibilityTimeout(
-                f"the newest documents of {cut.told.token_name.removeprefix('main.')!r} "
-                "were not searchable within the time given",
+                f"the newest documents of {found.reach().short_name!r} were not searchable within the time given",
                 hint="ask again with more time",
                 retry_after_seconds=1.0,
             ) from error
@@ -154,7 +157,7 @@ class Feeds:
 def _must_be_of(cut: TableCut, generation: Generation | None) -> None:
     """Positions of another stream mean other events."""
     if generation is not None and generation.manifest.cut.stream != cut.table.stream_identity:
-        short = cut.told.token_name.removeprefix("main.")
+        short = cut.short_name
         raise Unavailable(
             f"the artifact of {short!r} was built before its stream was replaced",
             code="artifact_of_other_stream",

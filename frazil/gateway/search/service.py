@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,11 @@ from frazil.errors import Conflict, FrazilError, InvalidInput, NotFound, Unavail
 from frazil.events import Token
 from frazil.gateway.ingest import SchemaMoved, TableDirectory
 from frazil.gateway.query import Ask
-from frazil.gateway.query.cut import CutMoved, CutTable
+from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.search.ask import SearchAsk
-from frazil.gateway.search.cuts import Cuts, TableCut
+from frazil.gateway.search.cuts import Cuts, Reach
+from frazil.gateway.search.cuts import Found as FoundTable
 from frazil.gateway.search.feeding import Feed, Feeds, Kind
 from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.hits import told_hits, told_rows
@@ -169,10 +170,10 @@ class Searches:
             timeout_seconds=asked.timeout_seconds,
             wait_when_behind=asked.wait_when_behind,
         )
-        found_table = await self._cuts.find(table, sql, deadline=deadline, guess=guess)
-        feed, cut = await self._fed(shelf, asked, asking, found_table.cut, deadline)
+        there = await self._cuts.find(table, sql, deadline=deadline, guess=guess)
+        feed, reached = await self._fed(shelf, asked, asking, there, deadline)
         with feed.reading() as reading:
-            if not feed.is_fed(cut, reading):
+            if not feed.is_fed(reached, reading):
                 raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again")
             left = max(0.1, deadline - time.monotonic())
             allowed = await self._filters.allowed(reading, asking.selection, owner=identity.id, seconds=left)
@@ -181,34 +182,31 @@ class Searches:
             )
         if rows is None:
             rows = await self._masked(found, shelf, asking, subject.grant, identity, left)
-        told = replace(cut.told, end=found.position)
-        await self._cuts.confirm(found_table, told)
-        trace.rows, trace.token = len(found.hits), told.token
-        return _body(shelf, asked, asking, found, rows, told, subject.grant, started)
+        await self._cuts.confirm(there, found.position)
+        trace.rows, trace.token = len(found.hits), reached.token(found.position)
+        return _body(shelf, asked, asking, found, rows, trace.token, started)
 
     async def _fed(
-        self, shelf: OpenShelf, asked: SearchAsk, asking: Question, cut: Callable[[], TableCut], deadline: float
-    ) -> tuple[Feed, TableCut]:
+        self, shelf: OpenShelf, asked: SearchAsk, asking: Question, there: FoundTable, deadline: float
+    ) -> tuple[Feed, Reach]:
         kind: Kind = "live" if asked.freshness == "live" else "committed"
         try:
-            return await self._brought(shelf, kind, cut, deadline)
+            return await self._brought(shelf, kind, there, deadline)
         except Unavailable as error:
             # The model does not answer. Words need none: they are searched without it.
             if asking.ask.mode != "text" or shelf.searchable.model is None or _is_ours(error) or kind != "live":
                 raise
-            return await self._brought(shelf, "words", cut, deadline)
+            return await self._brought(shelf, "words", there, deadline)
 
-    async def _brought(
-        self, shelf: OpenShelf, kind: Kind, cut: Callable[[], TableCut], deadline: float
-    ) -> tuple[Feed, TableCut]:
+    async def _brought(self, shelf: OpenShelf, kind: Kind, there: FoundTable, deadline: float) -> tuple[Feed, Reach]:
         try:
             feed = self._feeds.of(shelf, kind)
-            return feed, await feed.bring(cut, deadline)
+            return feed, await feed.bring(there, deadline)
         except FreshGap:
             if not self._feeds.begin_anew(shelf, kind):
                 raise
             feed = self._feeds.of(shelf, kind)
-            return feed, await feed.bring(cut, deadline)
+            return feed, await feed.bring(there, deadline)
 
     async def _subject(self, asked: SearchAsk, identity: Identity) -> _Subject:
         """A table, or a profile, that is not there and one that the caller may not read are refused alike."""
@@ -285,8 +283,7 @@ def _body(
     asking: Question,
     found: Found,
     rows: list[dict[str, Any]],
-    told: CutTable,
-    grant: ReadGrant,
+    token: Token,
     started: float,
 ) -> bytes:
     return msgspec.json.encode(
@@ -295,7 +292,7 @@ def _body(
             "mode": asking.ask.mode,
             "generation": found.generation,
             "snapshot_id": found.snapshot_id,
-            "token": str(told.token),
+            "token": str(token),
             "freshness": asked.freshness,
             "fresh_rows": found.fresh_searched,
             "ignored": found.ignored,

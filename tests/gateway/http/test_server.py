@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,6 +91,13 @@ async def test_requests_that_lie_about_their_length(memory_bus: MemoryBus, lake:
         answer = await http.post("/v1/tables/orders/events", json={"events": [event("whole")]})
         assert answer.status_code == 202
         assert (await on_the_bus(memory_bus, lake))["_id"].to_pylist() == ["whole"]
+
+
+def test_no_answer_waits_for_the_acknowledgement_of_its_headers() -> None:
+    with listen("127.0.0.1", 0) as listening:
+        listening.setblocking(True)
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_that_is_taken_or_cannot_be() -> None:

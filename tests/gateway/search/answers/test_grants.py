@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.serving.profiles import Profile, Profiles
-from tests.gateway.search.conftest import SearchHouse, note
+from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODES = ("text", "vector", "hybrid")

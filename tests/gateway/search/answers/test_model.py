@@ -21,7 +21,7 @@ from frazil.serving.artifact import Entry
 from frazil.serving.search import FreshGap, Searchable
 from tests.entity_model import Model as EntityModel
 from tests.entity_model import fold
-from tests.gateway.search.conftest import SearchHouse
+from tests.gateway.search.answers.conftest import SearchHouse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WORDS = "ice river floe drift harbour lantern rope keel mast tide gull fog".split()
@@ -248,4 +248,4 @@ async def test_every_search_finds_what_was_there_at_its_token(house: SearchHouse
 @pytest.mark.parametrize("kind", [LogWalk, EntityWalk])
 @pytest.mark.parametrize("seed", [2, 3, 4, 5])
 async def test_thousands_of_steps(house: SearchHouse, kind: type[Walk], seed: int) -> None:
-    await walk(house, kind, seed, 1_000)
+    await walk(house, kind, seed, 400)

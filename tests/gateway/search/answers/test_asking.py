@@ -11,7 +11,7 @@ import pytest
 
 from frazil.embedding import Vectors, open_model
 from frazil.errors import Unavailable
-from tests.gateway.search.conftest import SearchHouse, note
+from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

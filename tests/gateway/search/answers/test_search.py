@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.gateway.search.conftest import SearchHouse, note
+from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
