@@ -49,7 +49,7 @@ def set_up(part: str, *, level: int = logging.INFO, stream: TextIO | None = None
     root.setLevel(level)
     logging.captureWarnings(True)
     # These say on every request or call what our own lines say once and with the correlation keys.
-    for chatty in ("httpx", "httpcore", "py4j", "pyiceberg", "uvicorn.access"):
+    for chatty in ("httpx", "httpcore", "py4j", "pyiceberg", "uvicorn.access", "faiss.loader"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

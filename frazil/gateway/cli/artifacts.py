@@ -49,7 +49,8 @@ def list_(
     out = console()
     if not out.is_terminal:
         out.width = 100_000
-    none = f"{table} has no artifacts yet: frazil build {table}" if table else "no artifacts yet"
+    build = f"frazil build {table}" + (f" --profile {profile}" if profile else "")
+    none = f"{table} has no artifacts yet: {build}" if table else "no artifacts yet"
     out.print(listing if any(one["artifacts"] for one in found) else none)
 
 

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil.bus import EventBus
 from frazil.errors import DataLoss, FrazilError, NotFound
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from frazil.serving.search import Trouble
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _TRY_AGAIN_SECONDS = 0.5
 
@@ -41,6 +42,23 @@ class Pace:
     """How often a shelf that failed is given a chance; each waits longer from one to the next."""
     linger_seconds: float = 60.0
     """How long what was replaced stays open for a search that was about to begin on it."""
+
+
+async def to_its_end(work: Callable[..., _T], *arguments: object) -> _T:
+    """Do it in a thread. Who is cancelled meanwhile waits for its end: a thread cannot be called back, and whoever has
+    the next turn must be alone.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        running.exception()  # nobody will ask for it
+        raise cancelled
+    return running.result()
 
 
 class Following:
@@ -160,7 +178,7 @@ class Following:
         self._proved_at = time.monotonic()
         for held in self._tables.held():
             async with held.turn:
-                trouble = await asyncio.to_thread(held.shelf.prove)
+                trouble = await to_its_end(held.shelf.prove)
             if trouble is not None:
                 log.error("a generation fails: %s", trouble.reason, extra={"artifact": trouble.generation})
                 await self._withdraw(held, trouble)

@@ -25,7 +25,7 @@ from frazil.embedding import OWN, ModelSettings
 from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
 from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.metrics import counter, gauge
-from frazil.gateway.search.following import Following, Pace
+from frazil.gateway.search.following import Following, Pace, to_its_end
 from frazil.gateway.search.held_shelf import HeldShelf, Moved, Served
 from frazil.gateway.search.question_models import QuestionModels
 from frazil.gateway.search.subject import Subject
@@ -166,7 +166,7 @@ class ServedTables:
 
     async def _follow(self, held: Held, subject: Subject) -> Moved | None:
         try:
-            moved = await asyncio.to_thread(held.shelf.follow, subject)
+            moved = await to_its_end(held.shelf.follow, subject)
         except FrazilError as error:
             held.failed(error)
             raise
@@ -191,9 +191,9 @@ class ServedTables:
     async def _forget(self, name: str) -> None:
         held = self._held.pop(name, None)
         if held is not None:
-            async with held.turn:
-                await asyncio.to_thread(held.shelf.release)
             self._following.linger(held.shelf)
+            async with held.turn:
+                await to_its_end(held.shelf.release)
 
     def _profile(self, name: str) -> Profile:
         return Profiles(self._lake.registry).get(name)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 from frazil.embedding import ModelSettings
 from frazil.errors import InvalidInput, NotFound, Unavailable
+from frazil.gateway.search.held_shelf import HeldShelf
 from frazil.lake import drop_embeddings
 from frazil.serving.profiles import Profile, Profiles
 from frazil.serving.search import Ask, Change, Found
@@ -55,6 +58,32 @@ async def test_before_the_first_build_everything_is_fresh(place: Place) -> None:
         await half.serves(entry)
         assert await half.of() is served, "the same serving: what is fresh stays"
         await until(lambda: served.serving.fresh.floor == 100, "what is in the artifact is forgotten")
+
+
+async def test_who_hangs_up_leaves_no_second_one_at_work(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = await place.promote(place.of_year(1), say=False)
+    at_work, most = 0, 0
+    usual = HeldShelf.follow
+
+    def slow(self: HeldShelf, subject: Any) -> Any:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        time.sleep(0.2)
+        try:
+            return usual(self, subject)
+        finally:
+            at_work -= 1
+
+    monkeypatch.setattr(HeldShelf, "follow", slow)
+    async with place.serving(BY_CLOCK) as half:
+        for _ in range(5):
+            asked = asyncio.create_task(half.of())
+            await asyncio.sleep(0.05)
+            asked.cancel()
+            await asyncio.wait({asked})
+        assert (await half.of()).serving.status().generation == entry.generation
+    assert most == 1 and at_work == 0, "and who closes waits for the one that is at work"
 
 
 async def test_only_searched_tables(place: Place) -> None:
