@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from frazil.errors import FrazilError
 from frazil.pipeline.folder import Folder
+from frazil.pipeline.tasks import EMBED, SparkTasks
 from tests.lake.staging import append
 from tests.lake_fixtures import SparkLake
 from tests.pipeline.embed.place import NOTES
@@ -63,3 +68,25 @@ def test_an_entity_is_folded_by_spark_and_built(yard: Yard, spark_lake: SparkLak
         n: "Changed." if n == 3 else f"Text {n}." for n in (0, 1, 3, 4, 5)
     }
     assert not yard.build("built_things")["built"]
+
+
+def test_embeddings_do_not_wait_for_a_load_of_many_pieces(spark_lake: SparkLake) -> None:
+    """Far more pieces than cores are queued; those of the other pool come among them, not behind them."""
+    under_way, over = threading.Event(), threading.Event()
+    long, short = SparkTasks(spark_lake.session), SparkTasks(spark_lake.session, EMBED)
+
+    def load() -> None:
+        with contextlib.suppress(FrazilError):
+            long.run([0.2] * 1000, time.sleep, doing="load", tell=lambda done: under_way.set() if done else None)
+        over.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        assert under_way.wait(60)
+        assert short.run([0.0, 0.0], time.sleep, doing="embed") == [None, None]
+        assert not over.is_set()
+    finally:
+        long.give_up()
+        thread.join(60)
+    assert over.is_set()
