@@ -133,14 +133,18 @@ def read_range(plan: FilePlan, wanted: FileRange, schema: pa.Schema) -> Iterator
 
 def read_rows(plan: FilePlan, path: str, rows: npt.NDArray[np.int64], column: str) -> pa.ChunkedArray:
     """The values of a column at these rows of a file, which are in ascending order. Only their row groups are read."""
+    found = list(read_groups(plan, path, rows, column))
+    return pa.chunked_array([chunk for values in found for chunk in values.chunks])
+
+
+def read_groups(plan: FilePlan, path: str, rows: npt.NDArray[np.int64], column: str) -> Iterator[pa.ChunkedArray]:
+    """The same, the values of one row group at a time."""
     with _opened(plan, path) as parquet:
-        found: list[pa.ChunkedArray] = []
         for first, group in _groups(parquet):
             inside = rows[(rows >= first) & (rows < first + parquet.metadata.row_group(group).num_rows)]
             if len(inside):
                 values = parquet.read_row_group(group, columns=[column]).column(0)
-                found.append(values if len(inside) == len(values) else values.take(pa.array(inside - first)))
-        return pa.chunked_array([chunk for values in found for chunk in values.chunks])
+                yield values if len(inside) == len(values) else values.take(pa.array(inside - first))
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from frazil.errors import FrazilError, Unavailable
 from frazil.pipeline.target import spark_errors
 
-POOL = "bulk"
+BULK, EMBED = "bulk", "embed"
+"""Pools of Spark's scheduler. In one of them, what came first is done first: whoever must not wait has another."""
 _LOOK_SECONDS = 0.5
 
 _Piece = TypeVar("_Piece")
@@ -62,8 +63,9 @@ class Tasks(Protocol):
 
 
 class SparkTasks:
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, pool: str = BULK) -> None:
         self.session = session.newSession()
+        self._pool = pool
         self._context: SparkContext = session.sparkContext
         self._groups: set[str] = set()
 
@@ -81,8 +83,8 @@ class SparkTasks:
     ) -> list[_Result]:
         if not pieces:
             return []
-        group = f"{POOL}-{uuid.uuid4().hex[:8]}"
-        self._context.setLocalProperty("spark.scheduler.pool", POOL)
+        group = f"{self._pool}-{uuid.uuid4().hex[:8]}"
+        self._context.setLocalProperty("spark.scheduler.pool", self._pool)
         self._context.setJobGroup(group, doing, interruptOnCancel=False)
         self._groups.add(group)
         try:

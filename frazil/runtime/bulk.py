@@ -23,6 +23,7 @@ from frazil.pipeline.postgres.job import PostgresLoads
 from frazil.pipeline.postgres.nightly import Nightly
 from frazil.pipeline.postgres.refresh import Tools
 from frazil.pipeline.sending import BusSender
+from frazil.pipeline.tasks import EMBED as EMBED_POOL
 from frazil.pipeline.tasks import SparkTasks
 from frazil.runtime.datadir import DataDir
 from frazil.runtime.declare import make_table
@@ -71,7 +72,7 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
     doers: dict[str, Doer] = {
         "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
-        EMBED: Embeddings(tools.lake, tools.tasks, settings.models),
+        EMBED: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
         BUILD: Builds(parts.lake, settings.search, data.builds, Hands(fold, embed, say)),
         TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
     }

@@ -46,6 +46,12 @@ def show(body: dict[str, Any]) -> None:
             notes.append(f"last commit {age(part['last_commit_age_seconds'])} ago")
         parts.add_row(name, _colored(state), escape("; ".join(notes)))
     out.print(parts)
+    for job in body.get("jobs") or []:
+        told = job.get("progress") or {}
+        words = [f"{word} {told[word]:,} of {told.get('of', 0):,}" for word in told if word not in ("of", "begun")]
+        out.print(
+            f"{job['state']}: {job['kind']} {job['subject'].removeprefix('main.')} {' '.join(words)}", markup=False
+        )
     tables = body.get("tables", {})
     if not tables:
         out.print("\nno tables yet", style="dim")

@@ -21,6 +21,7 @@ from frazil.gateway.http.parts import Parts
 from frazil.gateway.http.scopes import admin_only
 from frazil.gateway.http.tellings import Standing, TableTelling
 from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
+from frazil.lake import job_status, open_jobs
 
 _LINKS = {
     "health": "/v1/health",
@@ -79,8 +80,20 @@ class Status:
                 "started_at": self._gateway.started_at,
                 "tables": by_name,
                 "search": served.status() if served is not None else [],
+                "jobs": await asyncio.to_thread(self._open_jobs),
             }
         )
+
+    def _open_jobs(self) -> list[dict[str, Any]]:
+        """What the pipeline was asked for and has not answered yet."""
+        found = []
+        with contextlib.suppress(Unavailable):
+            registry = self._gateway.lake.registry
+            for job in open_jobs(registry):
+                told = job_status(registry, job.id)
+                if told["state"] in ("waiting", "running"):
+                    found.append({name: told.get(name) for name in ("id", "kind", "subject", "state", "progress")})
+        return found
 
     async def journal(self, request: Request) -> Response:
         """The newest entries first: what happened, to which table."""

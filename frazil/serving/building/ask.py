@@ -70,7 +70,7 @@ def model_of(spec: TableSpec, profile: Profile | None = None) -> str:
 
 
 def must_be_of(profile: Profile, spec: TableSpec) -> None:
-    """Refuse a profile of another table, and one that has no artifacts of its own."""
+    """Refuse a profile of another table."""
     if profile.table != spec.name:
         raise _bad(f"the profile {profile.name!r} is of another table", f"it is of {profile.table!r}")
 

@@ -125,8 +125,20 @@ def is_built(shelf: Shelf, plan: BuildPlan, table: LakeTable) -> Entry | None:
     manifest = _manifest(shelf, current)
     if manifest is None or dict(manifest.index) != dict(plan.described):
         return None
-    columns = tuple(Column(field.name, str(field.type)) for field in plan.spec.row_schema())
-    return current if manifest.schema == columns else None
+    return current if manifest.schema == _columns(plan.spec) else None
+
+
+def is_declared_alike(shelf: Shelf, current: Entry, spec: TableSpec, model: str) -> bool:
+    """Whether the same rows would be searched alike today, as far as the table's declaration goes."""
+    manifest = _manifest(shelf, current)
+    if manifest is None or manifest.schema != _columns(spec):
+        return False
+    declared = {"text": list(spec.text), "recipe": recipe_of(spec, model)}
+    return all(manifest.index.get(name) == value for name, value in declared.items())
+
+
+def _columns(spec: TableSpec) -> tuple[Column, ...]:
+    return tuple(Column(field.name, str(field.type)) for field in spec.row_schema())
 
 
 def _manifest(shelf: Shelf, entry: Entry) -> Manifest | None:

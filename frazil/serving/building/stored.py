@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from frazil.embedding.keys import Floats, Ints, SortedKeys, as_matrix, chunk_keys
 from frazil.events.ids import Keys
-from frazil.lake import FileRange, read_range, read_rows
+from frazil.lake import FileRange, read_groups, read_range
 from frazil.serving.building.kept import Kept
 from frazil.serving.building.plan import BuildPlan, Files
 
@@ -73,7 +73,7 @@ class Stored:
         return homes, refused
 
     def fill(self, homes: Ints, vectors: Floats) -> Taken:
-        """Put the vector of each home into its row. Files are read one at a time, and of each only what is wanted."""
+        """Put the vector of each home into its row. Of files only what is wanted is read, one row group at a time."""
         kept = np.flatnonzero(homes < self._kept_rows)
         for at in range(0, len(kept), _BLOCK):
             block = kept[at : at + _BLOCK]
@@ -86,12 +86,21 @@ class Stored:
             if not len(wanted):
                 continue
             files += 1
-            rows, back = np.unique(file.rows[homes[wanted] - first], return_inverse=True)
-            found = read_rows(file.files.plan, file.range.path, rows, "vector")
-            matrix = as_matrix(found, self._plan.model.dims)
-            for at in range(0, len(wanted), _BLOCK):
-                vectors[wanted[at : at + _BLOCK]] = matrix[back[at : at + _BLOCK]]
+            self._fill_from(file, wanted, file.rows[homes[wanted] - first], vectors)
         return Taken(len(kept), len(homes) - len(kept), files)
+
+    def _fill_from(self, file: _File, wanted: Ints, of_file: Ints, vectors: Floats) -> None:
+        """Several chunks may want the same row of the file."""
+        order = np.argsort(of_file, kind="stable")
+        rows, first_uses = np.unique(of_file[order], return_index=True)
+        uses = np.append(first_uses, len(order))
+        at = 0
+        for found in read_groups(file.files.plan, file.range.path, rows, "vector"):
+            stop = at + len(found)
+            here = order[uses[at] : uses[stop]]
+            matrix = as_matrix(found, self._plan.model.dims)
+            vectors[wanted[here]] = np.repeat(matrix, np.diff(uses[at : stop + 1]), axis=0)
+            at = stop
 
     @property
     def _kept_rows(self) -> int:

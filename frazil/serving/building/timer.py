@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from frazil.errors import FrazilError, NotFound
 from frazil.events import history_of
 from frazil.lake import Lake, LakeTable, ask_job, job_status, load_entity, open_jobs
-from frazil.serving.artifact import Entry, open_shelf
+from frazil.serving.artifact import Entry, Shelf, open_shelf
 from frazil.serving.building.ask import KIND, BuildAsk, is_searched, model_of
-from frazil.serving.building.state import unchanged_since, was_withdrawn
+from frazil.serving.building.state import is_declared_alike, unchanged_since, was_withdrawn
 from frazil.serving.chosen import PREFIX as CHOICES
 from frazil.serving.chosen import chosen_index
 from frazil.serving.profiles import Profile, Profiles
@@ -97,11 +97,11 @@ class BuildTimer:
         if not is_searched(table.spec):
             return True
         asked = self._after(shelf)
-        current = open_shelf(self._lake.registry, self._lake.warehouse, shelf, self._settings)
-        entry = current.register().current
-        if was_withdrawn(current, table) and not self._is_unfolded(table):
+        opened = open_shelf(self._lake.registry, self._lake.warehouse, shelf, self._settings)
+        entry = opened.register().current
+        if was_withdrawn(opened, table) and not self._is_unfolded(table):
             return True
-        news = self._news(table, entry, shelf, model_of(table.spec, profile))
+        news = self._news(table, entry, opened, model_of(table.spec, profile))
         if news is None:
             return True
         if not self._is_due(entry, asked, news, now):
@@ -141,7 +141,7 @@ class BuildTimer:
         many_rows, many_commits = self._settings.build_after_rows, self._settings.build_after_commits
         return bool(many_rows and new.rows >= many_rows) or bool(many_commits and new.commits >= many_commits)
 
-    def _news(self, table: LakeTable, entry: Entry | None, shelf: str, model: str) -> News | None:
+    def _news(self, table: LakeTable, entry: Entry | None, shelf: Shelf, model: str) -> News | None:
         """What is new since the artifact; None if nothing is."""
         fed = load_entity(self._lake, table.name).history if table.spec.kind == "entity" else table
         if fed.snapshot_id is None:
@@ -152,10 +152,12 @@ class BuildTimer:
             is_same = fed.watermark <= entry.cut.watermark and unchanged_since(table, entry.cut.snapshot_id)
         else:
             is_same = unchanged_since(table, entry.cut.snapshot_id)
-        choice = chosen_index(self._lake.registry, shelf, model)
+        choice = chosen_index(self._lake.registry, shelf.table, model)
         if choice is not None and datetime.fromisoformat(choice.at).timestamp() > entry.entered_at:
             is_same = False
-        return None if is_same else news_since(fed, entry)
+        if is_same and is_declared_alike(shelf, entry, table.spec, model):
+            return None
+        return news_since(fed, entry)
 
     def _is_unfolded(self, table: LakeTable) -> bool:
         """Whether an entity has events that are not in its base yet: what is built then was never withdrawn."""

@@ -57,3 +57,15 @@ def test_nothing_to_build(run: Run, server: ContractServer) -> None:
     empty = {"state": "done", "shelf": "notes", "built": False, "because": "the table has no rows yet"}
     server.troubles = replies({"id": "j1"}, empty)
     assert run("build", "notes").out == "notes: nothing to build, the table has no rows yet\n"
+
+
+def test_the_status_shows_what_runs(run: Run, server: ContractServer) -> None:
+    job = {"id": "j1", "kind": "build", "subject": "main.notes", "state": "running"}
+    told = {
+        "status": "ok",
+        "parts": {},
+        "tables": {},
+        "jobs": [{**job, "progress": {"read": 2000, "of": 5000, "begun": 1}}],
+    }
+    server.troubles = replies(told)
+    assert "running: build notes read 2,000 of 5,000" in run("status").out

@@ -33,6 +33,8 @@ async def test_a_build_is_asked_for_and_told(gateway: Running, yard: Yard) -> No
         assert asked.status_code == 202 and asked.json()["subject"] == "notes"
         (job,) = open_jobs(yard.lake.registry, ["build"])
         assert (job.id, job.asked_by) == (asked.json()["id"], "admin")
+        (running,) = (await gateway.http.get("/v1/status")).json()["jobs"]
+        assert (running["id"], running["kind"], running["state"]) == (job.id, "build", "waiting")
         report = yard.builds.do(job, lambda progress: None)
         finish_job(yard.lake.registry, job, {"state": "done", **report})
         told = (await gateway.http.get(f"/v1/jobs/{job.id}")).json()

@@ -110,3 +110,17 @@ def test_after_a_sweep_or_another_table_of_vectors_all_are_read(yard: Yard, tmp_
     assert yard.lake.table(embeddings_of("main.notes")).rows == 0
     assert yard.build(force=True)["vectors_kept"] == 0
     same(yard.fetched(), fully(yard, tmp_path))
+
+
+def test_two_rows_of_one_name_and_text_share_a_vector(yard: Yard, tmp_path: Path) -> None:
+    """An id that comes again after its window is another row."""
+    yard.place.add([{"_id": "twin", "body": "Said twice."}, {"_id": "twin", "body": "Said twice."}])
+    yard.place.add([{"_id": "n1", "body": "Text number 1."}, {"_id": "twin", "body": "Other."}])
+    told = yard.build()
+    assert (told["rows"], told["chunks"], told["vectors"]) == (34, 34, 34)
+    held = yard.fetched()
+    texts = held.contents.chunks["text"].to_pylist()
+    for text in ("Said twice.", "Text number 1."):
+        first, second = (at for at, found in enumerate(texts) if found == text)
+        np.testing.assert_array_equal(held.contents.vectors[first], held.contents.vectors[second])
+    same(held, fully(yard, tmp_path))

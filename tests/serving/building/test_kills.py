@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from frazil.errors import FrazilError
 from frazil.lake import Lake, job_status
 from frazil.serving.artifact import LocalCopies, Policy, Shelf
+from frazil.serving.building import process
 from frazil.storage import local_path
 from tests.kills import address, finished, killed_at
 from tests.lake.staging import append
@@ -137,9 +139,18 @@ def test_a_child_that_is_killed_is_told_and_the_next_build_is_whole(
 
 
 @pytest.mark.slow
-def test_a_child_ends_with_its_parent_and_when_it_is_given_up(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_child_without_memory_is_an_error_and_nothing_else(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So little that it cannot even begin; the system says so in its own ways."""
+    command = " ".join(map(shlex.quote, process._CHILD))
+    monkeypatch.setattr(process, "_CHILD", ["bash", "-c", f"ulimit -v 300000; exec {command}"])
+    with pytest.raises(FrazilError) as failed:
+        Yard(yard.lake, yard.folder, own_process=True).build()
+    assert failed.value.code in ("build_out_of_memory", "build_process_lost", "build_process_killed")
+    assert yard.current() is None and list((yard.folder / "builds" / "work").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_child_ends_with_its_parent(yard: Yard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     trace.mkdir()
     monkeypatch.setenv("FRAZIL_CRASH_TRACE", str(trace))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,18 @@ def test_a_purge_takes_the_artifacts_of_that_very_table(yard: Yard) -> None:
     assert [entry.generation for entry in yard.shelf().register().entries] == [told["generation"]]
     assert {row["body"] for row in yard.fetched().rows} == {"New.", "Newer."}
     assert clear_shelves(yard.lake, "main.notes", old) == 0
+
+
+def test_another_declaration_of_search_is_a_reason_too(yard: Yard) -> None:
+    append(yard.lake, "main.notes", [{"title": "A title.", "body": "A body."}])
+    clock = Clock(yard)
+    clock.after(10)
+    clock.do()
+    assert clock.after(2000) == []
+    yard.lake.alter("main.notes", lambda spec: replace(spec, description="Other words."))
+    assert clock.after(2000) == [], "that says nothing of search"
+    yard.lake.alter("main.notes", lambda spec: replace(spec, text=("body",)))
+    assert clock.after(2000) == NOTES_ONLY
+    clock.do()
+    assert [text for _, _, text in yard.fetched().vectors] == ["A body."]
+    assert clock.after(2000) == []
