@@ -18,7 +18,15 @@ from tests.quick_jvm import QUICK_JVM
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SETTINGS = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [("tutorial.md", 9), ("sql.md", 12), ("entities.md", 5), ("vault.md", 4), ("csv.md", 11), ("embedding.md", 2)]
+PAGES = [
+    ("tutorial.md", 9),
+    ("sql.md", 12),
+    ("entities.md", 5),
+    ("vault.md", 4),
+    ("csv.md", 11),
+    ("embedding.md", 2),
+    ("trials.md", 6),
+]
 
 
 def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -178,6 +178,30 @@ def test_who_gives_up_ends_the_child_and_leaves_the_job(own: TrialPlace) -> None
         Children(0).run(_Sleep(), timeout_seconds=1)
 
 
+def test_a_search_that_was_cut_off_goes_on_and_tries_no_more_than_asked(
+    shared: TrialPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = shared.ask(search=4, kinds=["pq", "ivf"], queries=10, seed=2)
+    monkeypatch.setattr(running, "BATCH_TRIALS", 2)
+    real, tried = running.Run._trial, Counter[str]()
+
+    def failing(self: running.Run, config: TrialConfig) -> dict[str, Any]:
+        tried[config.text()] += 1
+        if len(tried) == 4:
+            raise RuntimeError("cut off")
+        return real(self, config)
+
+    monkeypatch.setattr(running.Run, "_trial", failing)
+    with pytest.raises(RuntimeError):
+        shared.do(job)
+    monkeypatch.setattr(running.Run, "_trial", real)
+    before = [row["trial"] for row in shared.journal() if row["run"] == job.id]
+    assert len(before) == 2
+    told = shared.do(job)
+    after = [row["trial"] for row in shared.journal() if row["run"] == job.id]
+    assert len(set(after)) == len(after) == len(told["trials"]) == 4 and after[:2] == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after_trial:2", "before_trials_publish", "after_trials_publish", "after_trial:9"])
 def test_a_run_that_is_killed_is_finished_with_every_trial_once(own: TrialPlace, point: str) -> None:
