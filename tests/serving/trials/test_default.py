@@ -1,4 +1,4 @@
-"""The default index follows the size of the data, and finds what there is to find at each size: measured on real text."""
+"""The default index follows the size of the data, and finds what there is at each size: measured on real text."""
 
 from __future__ import annotations
 

@@ -120,6 +120,7 @@ def test_of_many_vectors_a_sample_is_tried_and_told(shared: TrialPlace) -> None:
     assert told["vectors"] == 1000 < told["of_vectors"]
 
 
+@pytest.mark.slow
 def test_a_search_tries_so_many_and_goes_on_near_the_best(shared: TrialPlace) -> None:
     told = shared.tried(search=6, kinds=["pq"], queries=20, seed=5, rule="smallest with recall >= 0.5")
     configs = [json.dumps(trial["config"]) for trial in told["trials"]]
@@ -133,6 +134,7 @@ def test_a_search_tries_so_many_and_goes_on_near_the_best(shared: TrialPlace) ->
     assert [trial["config"] for trial in again["trials"][:3]] == first, "the same seed, the same draws"
 
 
+@pytest.mark.slow
 def test_vss_is_tried_where_its_wheel_is_and_skipped_with_a_reason_where_not(
     shared: TrialPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ def test_who_gives_up_ends_the_child_and_leaves_the_job(own: TrialPlace) -> None
         Children(0).run(_Sleep(), timeout_seconds=1)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_cut_off_goes_on_and_tries_no_more_than_asked(
     shared: TrialPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
