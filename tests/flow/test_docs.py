@@ -28,6 +28,7 @@ PAGES = [
     ("artifacts.md", 3),
     ("search.md", 3),
     ("searching.md", 4),
+    ("trials.md", 6),
 ]
 
 

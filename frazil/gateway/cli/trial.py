@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,7 +159,10 @@ def best(
 def chart(
     table: Name,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .svg or .html.")],
-    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run.", show_default="all")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Of this run.", show_default="all on the data and machine of the newest"),
+    ] = None,
     data: Data = None,
     config: Config = None,
     url: Url = None,
@@ -172,17 +176,21 @@ def chart(
         raise InvalidInput(f"{out.name!r} ends in neither .svg nor .html", code="bad_chart", hint="--out trials.html")
     with connected(data, config, url) as client:
         found = client.trials(table, run=run)
-    shown = drawing.drawable(found)
+    shown = drawing.alike(found)
     if not shown:
         raise InvalidInput(f"{table!r} has no trial to draw", code="no_trials", hint=f"frazil trial {table}")
     try:
-        out.write_text(draw(found, f"{table}: recall against latency"), encoding="utf-8")
+        out.write_text(draw(shown, _title(table, shown[-1])), encoding="utf-8")
     except OSError as error:
         raise Misconfigured(f"{out} cannot be written: {error.strerror}", hint="choose another place") from error
     if as_json:
         print_json({"file": str(out), "trials": len(shown)})
     else:
         print(f"{out}: {counted(len(shown), 'trial')}")
+
+
+def _title(table: str, trial: Mapping[str, Any]) -> str:
+    return f"{table}: recall@{trial['k']} against latency, {trial['vectors']:,} vectors of {trial.get('model', '?')}"
 
 
 def _words(text: str | None) -> list[str] | None:

@@ -20,6 +20,7 @@ _KINDS = ("flat", "pq", "ivf", "hnsw", "vss")
 _LIGHT = ("#4b5563", "#0064b0", "#b45309", "#047857", "#a21caf")
 _DARK = ("#c3c9d3", "#5cb3ff", "#f5a742", "#3ddc97", "#e58cf0")
 _RECALLS = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
+_SAME = ("shelf", "model", "version", "of_vectors", "k", "machine")
 Trial = Mapping[str, Any]
 
 
@@ -50,6 +51,16 @@ def drawable(trials: Sequence[Trial]) -> list[Trial]:
         and trial.get("p50_ms", 0) > 0
         and trial.get("recall") is not None
     ]
+
+
+def alike(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that belong into one picture: of the same data, k and machine as the newest, each configuration once."""
+    shown = sorted(drawable(trials), key=lambda trial: str(trial.get("tried_at")))
+    latest: dict[str, Trial] = {}
+    for trial in shown:
+        if all(trial.get(name) == shown[-1].get(name) for name in _SAME):
+            latest[short(trial["config"])] = trial
+    return list(latest.values())
 
 
 def svg(trials: Sequence[Trial], title: str) -> str:

@@ -47,10 +47,9 @@ _STORED = pa.schema(
         ("position", pa.int64()),
         ("version", pa.string()),
         ("dims", pa.int32()),
-        ("text", pa.string()),
     ]
 )
-_VECTOR = pa.field("vector", pa.list_(pa.float32()))
+_CONTENT = pa.schema([("text", pa.string()), ("vector", pa.list_(pa.float32()))])
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,9 @@ def _from_artifact(
     else:
         _save(folder / VECTORS, contents.vectors[chosen])
     chunks = contents.chunks.select(["document", "text"]).take(pa.array(chosen))
-    names = document_ids(spec, contents.rows)
+    numbers, back = np.unique(chunks["document"].to_numpy(), return_inverse=True)
+    named = contents.rows.select(list(spec.key) if spec.kind == "entity" else ["_id"]).take(pa.array(numbers))
+    names = document_ids(spec, named)
     return Dataset(
         folder,
         shelf.table,
@@ -157,7 +158,7 @@ def _from_artifact(
         "artifact",
         entry.generation,
         entry.cut.snapshot_id,
-        [names[number] for number in chunks["document"].to_pylist()],
+        [names[at] for at in back.tolist()],
         chunks["text"].to_pylist(),
     )
 
@@ -202,8 +203,8 @@ class Stored:
 
     def dataset(self, shelf: str, chosen: Ints, folder: Path) -> Dataset:
         folder.mkdir(parents=True, exist_ok=True)
-        _save(folder / VECTORS, _vectors(self.plan, self.files, chosen, self.state.dims))
-        kept = self.rows.take(pa.array(chosen))
+        vectors, texts = _contents(self.plan, self.files, chosen, self.state.dims)
+        _save(folder / VECTORS, vectors)
         return Dataset(
             folder,
             shelf,
@@ -214,8 +215,8 @@ class Stored:
             "rows",
             None,
             self.snapshot_id,
-            kept["document"].to_pylist(),
-            kept["text"].to_pylist(),
+            self.rows["document"].take(pa.array(chosen)).to_pylist(),
+            texts,
         )
 
 
@@ -251,21 +252,23 @@ def _newest(rows: pa.Table, version: str, dims: int) -> Ints:
     return np.array(sorted(latest.values()), dtype=np.int64)
 
 
-def _vectors(plan: FilePlan, files: Sequence[FileRange], chosen: Ints, dims: int) -> Floats:
-    """The vectors of these rows, counted over all files, a few rows in memory at a time."""
-    found = np.empty((len(chosen), dims), dtype=np.float32)
-    first = filled = 0
+def _contents(plan: FilePlan, files: Sequence[FileRange], chosen: Ints, dims: int) -> tuple[Floats, list[str]]:
+    """The vectors and texts of these rows, counted over all files; of the others no more than a few at a time."""
+    vectors = np.empty((len(chosen), dims), dtype=np.float32)
+    texts: list[str] = []
+    first = 0
     for file in files:
-        for part in read_range(plan, file, pa.schema([_VECTOR])):
+        for part in read_range(plan, file, _CONTENT):
             inside = chosen[(chosen >= first) & (chosen < first + part.num_rows)] - first
             first += part.num_rows
             if len(inside):
-                lists = part["vector"].take(pa.array(inside)).combine_chunks()
-                found[filled : filled + len(inside)] = lists.flatten().to_numpy().reshape(len(inside), dims)
-                filled += len(inside)
-    if filled != len(chosen):
+                kept = part.take(pa.array(inside)).combine_chunks()
+                numbers = kept["vector"].combine_chunks().flatten().to_numpy()
+                vectors[len(texts) : len(texts) + len(inside)] = numbers.reshape(len(inside), dims)
+                texts += [text or "" for text in kept["text"].to_pylist()]
+    if len(texts) != len(chosen):
         raise Conflict("the vectors changed while they were read", code="embeddings_moved", hint="try again")
-    return found
+    return vectors, texts
 
 
 def sample(count: int, most: int, seed: int) -> Ints:

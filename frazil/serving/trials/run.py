@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -20,7 +20,7 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import FrazilError
-from frazil.serving.index.config import default_config
+from frazil.serving.index.config import IndexConfig, default_config
 from frazil.serving.trials.ask import TrialAsk
 from frazil.serving.trials.children import Children, TookTooLong
 from frazil.serving.trials.dataset import Dataset
@@ -63,14 +63,11 @@ class Run:
     def all(self, tell: Tell) -> None:
         """Try everything there is time for."""
         wanted = self.ask.search or len(self._grid())
-        done = {row["trial"] for row in self.known}
-        for number, config in enumerate(self._planned()):
-            if self._id(config) in done:
-                continue
+        for config in self._planned():
             if time.monotonic() >= self.deadline:
-                self.left = max(1, wanted - number)
+                self.left = wanted - len(self.rows)
                 break
-            tell({"tried": number, "of": wanted})
+            tell({"tried": len(self.rows), "of": wanted})
             self._add(self._trial(config))
             if len(self._waiting) >= BATCH_TRIALS or time.monotonic() - self._journalled_at >= BATCH_SECONDS:
                 self._flush()
@@ -82,28 +79,33 @@ class Run:
         return default_grid(len(self.dataset), self.dataset.dims, self.ask.kinds)
 
     def _planned(self) -> Iterator[TrialConfig]:
-        """The grid, those that share a build together; or one by one, each with a look at what came before."""
+        """What is not journalled yet: of the grid, those that share a build together; or one by one, each drawn with a
+        look at what came before."""
+        tried = [TrialConfig.parse(msgspec.json.decode(row["config"])) for row in self.known]
         if not self.ask.search:
             grid = self._grid()
             first = {config.built_with: at for at, config in reversed(list(enumerate(grid)))}
-            yield from sorted(grid, key=lambda config: first[config.built_with])
+            yield from sorted((one for one in grid if one not in tried), key=lambda one: first[one.built_with])
             return
-        rule, kinds = Rule.parse(self.ask.rule), self.ask.kinds
-        tried: list[TrialConfig] = []
-        for number in range(self.ask.search):
-            won = leading([row for row in self.rows if row["state"] == "ok"], rule)
-            config = None
-            if number == 0 and (default := TrialConfig.of(self._default())).kind in kinds:
-                config = default
-            elif won is not None and number >= self.ask.search // 2:
-                config = near(self.ask.seed, number, TrialConfig.parse(msgspec.json.decode(won["config"])), tried)
-            config = config or drawn(self.ask.seed, number, kinds, tried)
+        while len(tried) < self.ask.search:
+            config = self._drawn(len(tried), tried)
             if config is None:
                 return
             tried.append(config)
             yield config
 
-    def _default(self) -> Any:
+    def _drawn(self, number: int, tried: Sequence[TrialConfig]) -> TrialConfig | None:
+        """The default first, then at random, and from half way on near the best."""
+        default = TrialConfig.of(self._default())
+        if number == 0 and default.kind in self.ask.kinds:
+            return default
+        config = None
+        won = leading([row for row in self.rows if row["state"] == "ok"], Rule.parse(self.ask.rule))
+        if won is not None and number >= self.ask.search // 2:
+            config = near(self.ask.seed, number, TrialConfig.parse(msgspec.json.decode(won["config"])), tried)
+        return config or drawn(self.ask.seed, number, self.ask.kinds, tried)
+
+    def _default(self) -> IndexConfig:
         return default_config(len(self.dataset), self.dataset.dims)
 
     def _trial(self, config: TrialConfig) -> Row:

@@ -111,6 +111,16 @@ VERBS: dict[str, Verb] = {
     "delete embeddings": Verb(
         lambda http, table: http.delete(f"/v1/tables/{table}/embeddings/minilm"), ADMINS | {"A": (404, 422)}
     ),
+    "try": Verb(lambda http, table: http.post(f"/v1/tables/{table}/trials", json={}), ADMINS | {"A": 404}),
+    "trials": Verb(
+        lambda http, table: http.get(f"/v1/tables/{table}/trials"),
+        {"-": 404, "R": (200, 403), "I": 404, "RI": 200, "A": 200},
+    ),
+    "best trial": Verb(
+        lambda http, table: http.post(f"/v1/tables/{table}/trials/best", json={}),
+        {"-": 404, "R": (403, 404), "I": 404, "RI": 404, "A": 404},
+    ),
+    "forget the best": Verb(lambda http, table: http.delete(f"/v1/tables/{table}/trials/best"), ADMINS | {"A": 404}),
     "drop": Verb(lambda http, table: http.delete(f"/v1/tables/{table}"), ADMINS | {"A": 200}),
 }
 # What is done without a table: (for others, for admins).

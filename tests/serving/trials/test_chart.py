@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frazil.serving.trials.chart import drawable, front, page, svg
+from frazil.serving.trials.chart import alike, drawable, front, page, svg
 from tests.serving.trials.conftest import trial
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,3 +76,9 @@ def test_what_users_wrote_stays_text() -> None:
 def test_only_what_has_both_figures_is_drawn() -> None:
     rows = [point(1.0, 1.0), point(1.0, 1.0, state="failed"), point(1.0, 1.0, purpose="model"), point(1.0, 0.0)]
     assert drawable(rows) == rows[:1]
+
+
+def test_one_picture_has_what_can_be_compared_each_configuration_as_it_was_last() -> None:
+    old = [point(0.5, 1.0, tried_at="1", of_vectors=10), point(0.6, 1.0, tried_at="2", machine="another")]
+    twice = [point(0.7, 1.0, tried_at="3"), point(0.8, 1.0, tried_at="4"), point(0.9, 1.0, "ivf", tried_at="5")]
+    assert alike([*twice, *old]) == twice[1:] and alike([]) == []

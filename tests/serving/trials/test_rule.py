@@ -16,7 +16,7 @@ from frazil.serving.trials.rule import MEASURES, Now, Rule, best
 from tests.serving.trials.conftest import trial
 
 NOW = Now("main.notes", "wordllama", "1", 256, 1000)
-CONFIGS = [
+CONFIGS: list[dict[str, Any]] = [
     {"kind": "flat"},
     *({"kind": "pq", "sub_dims": sub, "candidates": some} for sub in (2, 4) for some in (50, 100)),
     {"kind": "hnsw", "links": 32, "build_width": 100, "search_width": 64},

@@ -120,6 +120,7 @@ def test_of_many_vectors_a_sample_is_tried_and_told(shared: TrialPlace) -> None:
     assert told["vectors"] == 1000 < told["of_vectors"]
 
 
+@pytest.mark.slow
 def test_a_search_tries_so_many_and_goes_on_near_the_best(shared: TrialPlace) -> None:
     told = shared.tried(search=6, kinds=["pq"], queries=20, seed=5, rule="smallest with recall >= 0.5")
     configs = [json.dumps(trial["config"]) for trial in told["trials"]]
@@ -133,6 +134,7 @@ def test_a_search_tries_so_many_and_goes_on_near_the_best(shared: TrialPlace) ->
     assert [trial["config"] for trial in again["trials"][:3]] == first, "the same seed, the same draws"
 
 
+@pytest.mark.slow
 def test_vss_is_tried_where_its_wheel_is_and_skipped_with_a_reason_where_not(
     shared: TrialPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,31 @@ def test_who_gives_up_ends_the_child_and_leaves_the_job(own: TrialPlace) -> None
         children.run(Build(Path("/nowhere"), Path("/nowhere"), TrialConfig("flat"), 1), timeout_seconds=5)
     with pytest.raises(TookTooLong):
         Children(0).run(_Sleep(), timeout_seconds=1)
+
+
+@pytest.mark.slow
+def test_a_search_that_was_cut_off_goes_on_and_tries_no_more_than_asked(
+    shared: TrialPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = shared.ask(search=4, kinds=["pq", "ivf"], queries=10, seed=2)
+    monkeypatch.setattr(running, "BATCH_TRIALS", 2)
+    real, tried = running.Run._trial, Counter[str]()
+
+    def failing(self: running.Run, config: TrialConfig) -> dict[str, Any]:
+        tried[config.text()] += 1
+        if len(tried) == 4:
+            raise RuntimeError("cut off")
+        return real(self, config)
+
+    monkeypatch.setattr(running.Run, "_trial", failing)
+    with pytest.raises(RuntimeError):
+        shared.do(job)
+    monkeypatch.setattr(running.Run, "_trial", real)
+    before = [row["trial"] for row in shared.journal() if row["run"] == job.id]
+    assert len(before) == 2
+    told = shared.do(job)
+    after = [row["trial"] for row in shared.journal() if row["run"] == job.id]
+    assert len(set(after)) == len(after) == len(told["trials"]) == 4 and after[:2] == before
 
 
 @pytest.mark.slow
