@@ -20,7 +20,7 @@ demo: setup ## start frazil, publish a sample stream, read it back; stays up unt
 	@exec $(BIN)/frazil demo $(if $(filter-out 0,$(ONCE)),--once)
 
 test: static ## every check and every test, as CI runs them (ARGS="-k name" goes to pytest; -n 0 for one process)
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: static ## the quick half: the static checks and the tests that take seconds
 	$(BIN)/pytest -m "not slow" $(ARGS)

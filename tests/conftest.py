@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("FRAZIL_")]:
         del os.environ[name]
     if "TMPDIR" not in os.environ and _has_room(MEMORY_DISK):
-        # Everything here is synced as in earnest, and nothing here survives the machine: a busy disk took half of the
-        # time of many tests. What a power cut leaves is tested on a disk of its own (tests/bus/test_power_cut.py).
+        # Everything is synced as in earnest, and nothing here has to survive the machine: a busy disk took half of the
+        # time of many tests. What a power cut leaves is tested on a disk of its own: tests/bus/test_power_cut.py.
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY_DISK)
 
 

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+# The longest of all first. A file that is missing here is only run later than it might be.
 LONG = (
     "tests/flow/test_crash_points.py",
     "tests/flow/test_kills.py",
+    "tests/bench/test_bulk.py",
     "tests/flow/test_sources.py",
+    "tests/flow/test_docs.py",
+    "tests/bench/test_bench.py",
+    "tests/pipeline/test_fold_on_spark.py",
+    "tests/pipeline/test_commit_on_s3.py",
+    "tests/flow/test_other_stores.py",
+    "tests/flow/test_live_reads.py",
+    "tests/flow/test_maintenance.py",
+    "tests/flow/test_entities.py",
+    "tests/flow/test_disk_full.py",
+    "tests/flow/test_repairs.py",
+    "tests/flow/test_lost_catalog.py",
+    "tests/flow/test_vault.py",
+    "tests/flow/test_round_trip.py",
+    "tests/bench/test_query.py",
+    "tests/serving/search/test_freshness.py",
+    "tests/pipeline/test_maintenance_on_spark.py",
+    "tests/pipeline/postgres/test_refresh.py",
+    "tests/pipeline/postgres/test_refresh_kills.py",
 )
 
 

@@ -25,7 +25,7 @@ def bench(folder: Path, *arguments: str) -> dict[str, Any]:
         env={**os.environ, "TMPDIR": str(folder), "JDK_JAVA_OPTIONS": OPTIONS},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=480,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

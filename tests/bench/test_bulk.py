@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,7 +159,16 @@ def test_an_environment_that_is_complete_is_used_again(tmp_path: Path, monkeypat
     made = python.parent.parent.stat().st_ctime_ns
     assert dlt_control.environment_in(tmp_path) == python and python.parent.parent.stat().st_ctime_ns == made
     lock.write_text("# another lock\n")
-    assert dlt_control.environment_in(tmp_path) != python
+    made_anew: list[Path] = []
+
+    def make(place: Path, **options: Any) -> None:
+        made_anew.append(place)
+        raise OSError("not another one, this takes its time")
+
+    monkeypatch.setattr("venv.create", make)
+    with pytest.raises(OSError, match="not another one"):
+        dlt_control.environment_in(tmp_path)
+    assert made_anew and made_anew != [python.parent.parent]
 
 
 def test_the_control_script_answers_line_by_line(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ class PostgresServer(Server):
             "port": str(self.port),
             "unix_socket_directories": "",
             "shared_buffers": "32MB",
+            "dynamic_shared_memory_type": "mmap",  # in its own directory: a killed server leaves nothing in /dev/shm
             **self._options,
         }
         arguments = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]

@@ -75,6 +75,7 @@ class Reader:
     writers: Sequence[Writer]
     stopping: threading.Event
     freshness: str = "live"
+    pause_seconds: float = 0.01
     reads: int = 0
     refused: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Reader:
         with _client(self.token) as http:
             while not self.stopping.is_set():
                 self.read(http)
+                time.sleep(self.pause_seconds)  # commits and compactions need the processor, too
 
     def read(self, http: httpx.Client) -> None:
         acked = {writer.number: writer.acked for writer in self.writers}
