@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def _texts() -> Iterator[str]:
 
 def _docstrings(source: str) -> Iterator[str]:
     try:
-        tree = ast.parse(source)
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return  # a template, or a test of what does not parse
     for node in ast.walk(tree):

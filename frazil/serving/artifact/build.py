@@ -123,7 +123,7 @@ def _proven(part: Part, folder: Path, contents: Contents, counts: Counts) -> Seq
         opened.close()
 
 
-def hashed(folder: Path, paths: Sequence[str]) -> tuple[File, ...]:
+def hashed(folder: Path, paths: Sequence[str], *, threads: int = _AT_ONCE) -> tuple[File, ...]:
     """Size and hash of these files. Hashing leaves Python's lock, so that two cores do twice the work."""
 
     def of(path: str) -> File:
@@ -131,7 +131,7 @@ def hashed(folder: Path, paths: Sequence[str]) -> tuple[File, ...]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return File(path, file.tell(), digest)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return tuple(pool.map(of, paths))
 
 

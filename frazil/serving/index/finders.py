@@ -42,12 +42,13 @@ class CodeFinder:
 
     def __init__(self, index: Any, config: IndexConfig) -> None:
         self._index = index
-        self._probes = config.params.get("probes", 1)
+        # It is only read: all queries share it.
+        self._everything = faiss.SearchParametersIVF(nprobe=config.params.get("probes", 1))
 
     def find(self, query: Floats, count: int, allowed: Bitmap | None) -> tuple[Ordinals, Floats | None]:
         padded = _padded(query.reshape(1, -1), self._index.d)
         if allowed is None:
-            how = faiss.SearchParametersIVF(nprobe=self._probes)
+            how = self._everything
         else:
             # All lists: a filter may forbid just those that are near, and then the nearest that are left lie anywhere.
             selector = faiss.IDSelectorBitmap(allowed.packed)

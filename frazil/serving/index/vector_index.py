@@ -9,6 +9,8 @@ forbids the nearer half of all vectors, recall@10 would be 0.13 without it.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from frazil.errors import InvalidInput
@@ -98,4 +100,7 @@ class VectorIndex:
 
 def _complete(last: float, exact: Floats, by_code: Floats) -> bool:
     """Can nothing that was left out score above `last`, as far as codes err?"""
-    return last - float(by_code.min()) >= _SURE * float((exact - by_code).std())
+    error = exact - by_code
+    error -= error.mean()
+    # What `error.std()` is, in a third of its time: it is asked once for every query.
+    return last - float(by_code.min()) >= _SURE * math.sqrt(float(error @ error) / len(error))

@@ -20,6 +20,7 @@ Mode = Literal["vector", "text", "hybrid"]
 MAX_K = 1_000
 MAX_REACH = 10_000
 """How far down a ranking one may look: `offset` + `k`."""
+_IS_ONE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,9 @@ class Found:
 
 def _direction(vector: Vectors) -> Vectors:
     row = np.asarray(vector, dtype=np.float32).reshape(-1)
+    # Most come with length 1 as they are; a number that is not finite would show here too.
+    if abs(float(row @ row) - 1) <= _IS_ONE:
+        return row
     if not len(row) or not np.isfinite(row).all() or not row.any():
         raise InvalidInput(
             "the query vector has no direction", code="bad_vector", hint="finite numbers, not all of them zero"

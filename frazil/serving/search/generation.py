@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,11 @@ from frazil.serving.search.searchable import Key, Searchable
 from frazil.serving.text import TextIndex
 
 Mask = npt.NDArray[np.bool_]
-# Arrow makes Python values without letting go of the interpreter: a thousand take half a millisecond, in which queries
-# on the generation that serves wait.
-_AT_ONCE = 1024
+# Arrow makes Python values without letting go of the interpreter: five hundred take 0.4 ms. Then we step
+# back for a moment, so that a query that waits for the interpreter has it at once, and not after the 5 ms for
+# which Python lets one thread run; a query needs it some ten times.
+_AT_ONCE = 512
+_MOMENT_SECONDS = 0.0001
 
 
 class Generation:
@@ -37,6 +39,7 @@ class Generation:
         self._copy = copy
         self._parts: dict[str, OpenPart] = {}
         self._readers = 0
+        self._awaited = False
         self._retired = False
         self._closed = False
         self._changed = threading.Condition()
@@ -132,10 +135,16 @@ class Generation:
     def leave(self) -> None:
         with self._changed:
             self._readers -= 1
-            self._close_if_over()
+            if self._awaited:
+                self._changed.notify_all()
+            else:
+                self._close_if_over()
 
     def retire(self) -> None:
-        """Nobody new will come: close it when the last reader has left, which may be now."""
+        """Nobody new will come: close it when the last reader has left, which may be now.
+
+        Closing unmaps hundreds of megabytes. Whoever waits in `drained` does it; else the last reader must.
+        """
         with self._changed:
             self._retired = True
             self._close_if_over()
@@ -143,7 +152,13 @@ class Generation:
     def drained(self, timeout_seconds: float) -> bool:
         """Wait until it is closed; False if there are still readers."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._closed, timeout_seconds)
+            self._awaited = True
+            try:
+                self._changed.wait_for(lambda: self._closed or not self._readers, timeout_seconds)
+            finally:
+                self._awaited = False
+                self._close_if_over()
+            return self._closed
 
     @property
     def closed(self) -> bool:
@@ -165,11 +180,13 @@ class Generation:
     def _hashed_keys(self) -> tuple[Ordinals, Ordinals]:
         """The hash of each row's key, sorted, and whose it is: 16 bytes a row, where a dictionary takes 150."""
         table = self.contents.rows.select(list(self._key))
-        pieces = (
-            map(hash, zip(*(column.to_pylist() for column in batch.columns), strict=True))
-            for batch in table.to_batches(max_chunksize=_AT_ONCE)
-        )
-        hashes = np.fromiter(chain.from_iterable(pieces), dtype=np.int64, count=table.num_rows)
+        hashes = np.empty(table.num_rows, np.int64)
+        done = 0
+        for batch in table.to_batches(max_chunksize=_AT_ONCE):
+            keys = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            hashes[done : done + batch.num_rows] = np.fromiter(map(hash, keys), np.int64, batch.num_rows)
+            done += batch.num_rows
+            time.sleep(_MOMENT_SECONDS)
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
 

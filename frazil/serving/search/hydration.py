@@ -16,7 +16,7 @@ from frazil.serving.search.searchable import Searchable
 from frazil.serving.text import Snippet, TextQuery, read_query, snippet
 
 _NOTHING_ASKED = read_query("", ())
-_CHUNK_COLUMNS = ("document", "number", "start", "end", "text")
+_CHUNK_COLUMNS = ("number", "start", "end", "text")
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,23 @@ def hits(
     by_text: Ranked,
 ) -> tuple[Hit, ...]:
     columns = _columns(searchable, ask)
-    piece_of = {place: int(by_vector.pieces[place.near]) for place, _ in best if place.near is not None}
-    chunks = _chunks(view, list(piece_of.values()))
     found = []
     for place, score in best:
-        if not ask.by_document:
-            number = chunks[piece_of[place]][0]
+        piece = None if place.near is None else int(by_vector.pieces[place.near])
+        if not ask.by_document and piece is not None:
+            number = _home(view, piece)
         else:
             number = int(by_vector.numbers[place.near] if place.near is not None else by_text.numbers[_at(place)])
-        found.append(_Found(number, piece_of.get(place), place, score))
+        found.append(_Found(number, piece, place, score))
+    chunks = _chunks(view, [one.piece for one in found if one.piece is not None]) if ask.passages else {}
     shown_from = searchable.text if ask.snippet_characters and ask.mode != "vector" else ()
     rows = _rows(searchable, view, [one.number for one in found], {*columns, *searchable.key, *shown_from})
     behind = 0 if view.generation is None else view.generation.rows
     answer = []
     for one in found:
-        row, chunk = rows[one.number], None if one.piece is None else chunks[one.piece][1]
-        shown, column = _snippet(searchable, ask, query, row, chunk, worded=one.place.worded is not None)
+        row, chunk = rows[one.number], None if one.piece is None else chunks.get(one.piece)
+        is_worded = one.place.worded is not None or one.piece is None
+        shown, column = _snippet(searchable, ask, query, row, chunk, worded=is_worded)
         answer.append(
             Hit(
                 key=searchable.key_of(row),
@@ -69,7 +70,7 @@ def hits(
                 fresh=one.number >= behind,
                 vector_score=None if one.place.near is None else float(by_vector.scores[one.place.near]),
                 text_score=None if one.place.worded is None else float(by_text.scores[one.place.worded]),
-                chunk=chunk if ask.passages else None,
+                chunk=chunk,
                 snippet=shown,
                 snippet_column=column,
             )
@@ -104,7 +105,7 @@ def _rows(
     old = sorted({number for number in numbers if number < behind})
     if old and view.generation is not None:
         there = [name for name in wanted if name in view.generation.contents.rows.schema.names]
-        taken = view.generation.contents.take_rows(old, there).to_pylist()
+        taken = view.generation.contents.read_rows(old, there)
         empty = dict.fromkeys(wanted)
         found = {number: {**empty, **row} for number, row in zip(old, taken, strict=True)}
     for number in numbers:
@@ -114,26 +115,32 @@ def _rows(
     return found
 
 
-def _chunks(view: FreshView, pieces: Sequence[int]) -> dict[int, tuple[int, Chunk]]:
-    """By piece: the number of its document, and the chunk."""
+def _home(view: FreshView, piece: int) -> int:
+    """The number of the document that a piece is of."""
+    generation = view.generation
+    if generation is None:
+        return int(view.homes[piece])
+    behind = len(generation.documents)
+    return int(generation.documents[piece]) if piece < behind else generation.rows + int(view.homes[piece - behind])
+
+
+def _chunks(view: FreshView, pieces: Sequence[int]) -> dict[int, Chunk]:
     generation = view.generation
     behind = 0 if generation is None else len(generation.documents)
-    first_fresh = 0 if generation is None else generation.rows
-    found: dict[int, tuple[int, Chunk]] = {}
+    found: dict[int, Chunk] = {}
     old = sorted({piece for piece in pieces if piece < behind})
     if old and generation is not None:
         found = _old_chunks(generation, old)
     for piece in pieces:
         if piece >= behind:
-            at = piece - behind
-            found[piece] = (first_fresh + int(view.homes[at]), view.slots.chunks[at])
+            found[piece] = view.slots.chunks[piece - behind]
     return found
 
 
-def _old_chunks(generation: Generation, ordinals: Sequence[int]) -> dict[int, tuple[int, Chunk]]:
-    taken = generation.contents.take_chunks(ordinals, _CHUNK_COLUMNS).to_pylist()
+def _old_chunks(generation: Generation, ordinals: Sequence[int]) -> dict[int, Chunk]:
+    taken = generation.contents.read_chunks(ordinals, _CHUNK_COLUMNS)
     return {
-        ordinal: (row["document"], Chunk(row["number"], row["start"], row["end"], row["text"]))
+        ordinal: Chunk(row["number"], row["start"], row["end"], row["text"])
         for ordinal, row in zip(ordinals, taken, strict=True)
     }
 
@@ -152,13 +159,13 @@ def _snippet(
         return None, ""
     asked = query if query is not None else _NOTHING_ASKED
     language = searchable.language
-    if worded or chunk is None:
+    if worded:
         columns = [name for name in searchable.text if row[name] and (ask.fields is None or name in ask.fields)]
         shown = [
             (snippet(asked, row[name], column=name, language=language, characters=ask.snippet_characters), name)
             for name in columns
         ]
         return max(shown, key=lambda one: len(one[0].marks), default=(None, ""))
-    if not ask.passages:
+    if chunk is None:
         return None, ""
     return snippet(asked, chunk.text, column="", language=language, characters=ask.snippet_characters), ""

@@ -66,16 +66,19 @@ def ranked(
         scores, pieces = everything(count) if is_far and everything is not None else fetch(min(count, widest))
         order = np.lexsort((pieces, -scores))
         scores, pieces = scores[order], pieces[order]
-        numbers = pieces if homes is None else homes[pieces]
-        places = _first_of_each(numbers)
+        # Without homes a piece is a document, and all of them stand where they belong already.
+        places = None if homes is None else _first_of_each(homes[pieces])
         if len(pieces) < count or count >= total or (is_far and everything is None):
             break
-        sure = places if is_exact else places[scores[places] > scores[-1]]
-        if len(sure) >= wanted:
-            places = sure
+        leading = scores if places is None else scores[places]
+        sure = len(leading) if is_exact else int(np.count_nonzero(leading > scores[-1]))
+        if sure >= wanted:
+            places = None if places is None else places[:sure]
             break
         count *= _WIDER
-    return _ordered(scores[places], numbers[places], pieces[places]).first(wanted)
+    if homes is None or places is None:
+        return Ranked(scores, pieces, pieces).first(wanted)
+    return _ordered(scores[places], homes[pieces[places]], pieces[places]).first(wanted)
 
 
 def joined(one: Ranked, other: Ranked, wanted: int) -> Ranked:

@@ -21,6 +21,7 @@ from frazil.serving.search.ask import Allowed, Ask, Found
 from frazil.serving.search.fresh import Change, Fresh, FreshFull, FreshView
 from frazil.serving.search.generation import Generation, must_not_be_older
 from frazil.serving.search.searchable import Searchable
+from frazil.serving.search.turns import short_turns
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Serving:
         If it raises, what served before still does, and `status().trouble` has the reason. One that is older than the
         current one is refused (`artifact_older`), unless `going_back`.
         """
-        with self._swapping:
+        with self._swapping, short_turns():
             try:
                 swapped = self._swap(entry, going_back=going_back)
             except Exception as error:
