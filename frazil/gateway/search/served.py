@@ -56,14 +56,19 @@ class Held:
     retry_at: float = 0.0
     error: FrazilError | None = None
     """What the last look failed with."""
+    failed_for: Subject | None = None
 
-    def failed(self, error: FrazilError) -> None:
-        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**self.failures)
-        self.failures += 1
-        self.error, self.retry_at = error, time.monotonic() + pause
+    def failed(self, error: FrazilError, subject: Subject) -> None:
+        self.failures = self.failures + 1 if subject == self.failed_for else 1
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** (self.failures - 1))
+        self.error, self.failed_for, self.retry_at = error, subject, time.monotonic() + pause
 
     def went_well(self) -> None:
-        self.failures, self.retry_at, self.error = 0, 0.0, None
+        self.failures, self.retry_at, self.error, self.failed_for = 0, 0.0, None, None
+
+    def rests(self, subject: Subject) -> bool:
+        """Whether it failed a moment ago. Another table of that name did not."""
+        return self.failed_for == subject and time.monotonic() < self.retry_at
 
 
 class ServedTables:
@@ -124,7 +129,7 @@ class ServedTables:
         async with held.turn:
             if (served := held.shelf.ready(subject)) is not None:
                 return served
-            if held.error is not None and time.monotonic() < held.retry_at:
+            if held.rests(subject):
                 raise _not_now(held)
             with contextlib.suppress(FrazilError):
                 await self._follow(held, subject)
@@ -139,11 +144,11 @@ class ServedTables:
         if found is None:
             await self._forget(name)
             return None
-        held = self._of_name(name)
-        if not at_once and time.monotonic() < held.retry_at:
+        held, subject = self._of_name(name), self.subject(*found)
+        if held.rests(subject) and not at_once:
             return None
         async with held.turn:
-            return await self._follow(held, self.subject(*found))
+            return await self._follow(held, subject)
 
     async def names(self) -> list[str]:
         """The shelves to look at: those that are open, and those that have artifacts of a table that is searched."""
@@ -168,11 +173,11 @@ class ServedTables:
         try:
             moved = await to_its_end(held.shelf.follow, subject)
         except FrazilError as error:
-            held.failed(error)
+            held.failed(error, subject)
             raise
         except Exception as error:
             wrong = FrazilError(f"{held.shelf.name} could not be opened: {error}", code="shelf_unopened")
-            held.failed(wrong)
+            held.failed(wrong, subject)
             raise wrong from error
         held.went_well()
         return moved

@@ -19,6 +19,7 @@ import pytest
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
+from frazil.gateway.search.following import Pace
 from frazil.lake import Lake
 from tests.gateway.http.harness import TOKEN, Running, event, running
 
@@ -121,6 +122,21 @@ VERBS: dict[str, Verb] = {
         {"-": 404, "R": (403, 404), "I": 404, "RI": 404, "A": 404},
     ),
     "forget the best": Verb(lambda http, table: http.delete(f"/v1/tables/{table}/trials/best"), ADMINS | {"A": 404}),
+    "artifacts": Verb(
+        lambda http, table: http.get(f"/v1/tables/{table}/artifacts"),
+        {"-": 404, "R": (200, 403), "I": 404, "RI": 200, "A": 200},
+    ),
+    "artifact": Verb(
+        lambda http, table: http.get(f"/v1/tables/{table}/artifacts/absent"),
+        {"-": 404, "R": (403, 404), "I": 404, "RI": 404, "A": 404},
+    ),
+    "verify": Verb(
+        lambda http, table: http.post(f"/v1/tables/{table}/artifacts/absent/verify"), ADMINS | {"A": (404, 422)}
+    ),
+    "promote": Verb(lambda http, table: http.post(f"/v1/tables/{table}/artifacts/absent/promote"), ADMINS | {"A": 404}),
+    "roll back": Verb(
+        lambda http, table: http.post(f"/v1/tables/{table}/artifacts/rollback"), ADMINS | {"A": (404, 409)}
+    ),
     "drop": Verb(lambda http, table: http.delete(f"/v1/tables/{table}"), ADMINS | {"A": 200}),
 }
 # What is done without a table: (for others, for admins).
@@ -138,6 +154,10 @@ PLAIN: dict[str, tuple[Callable[[httpx.AsyncClient], Awaitable[httpx.Response]],
     "load from a database": (lambda http: http.post("/v1/loads/postgres", json={}), 403, 422),
     "jobs": (lambda http: http.get("/v1/jobs"), 403, 200),
     "job": (lambda http: http.get("/v1/jobs/absent"), 404, 404),
+    "profiles": (lambda http: http.get("/v1/profiles"), 200, 200),
+    "show a profile": (lambda http: http.get("/v1/profiles/absent"), 404, 404),
+    "set a profile": (lambda http: http.put("/v1/profiles/absent", json={}), 403, 422),
+    "delete a profile": (lambda http: http.delete("/v1/profiles/absent"), 403, 404),
     "create a token": (lambda http: http.post("/v1/tokens", json={}), 403, 422),
     "list tokens": (lambda http: http.get("/v1/tokens"), 403, 200),
     "show a token": (lambda http: http.get("/v1/tokens/absent"), 403, 404),
@@ -163,7 +183,7 @@ def mark_of(table: str) -> str:
 async def place(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> AsyncIterator[Running]:
     report = {"state": "ok", "at": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
     (tmp_path / "pipeline.json").write_text(json.dumps(report))
-    async with running(memory_bus, lake, tmp_path) as started:
+    async with running(memory_bus, lake, tmp_path, pace=Pace()) as started:
         await declare_all(started, lake)
         yield started
 

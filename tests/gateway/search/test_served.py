@@ -218,6 +218,18 @@ async def test_nothing_can_be_opened_and_then_it_can(place: Place) -> None:
         await half.serves(entry)
 
 
+async def test_trouble_does_not_outlive_its_table(place: Place) -> None:
+    await place.promote(place.of_year(1, version="of another day"))
+    async with place.serving() as half:
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await half.of()
+        place.lake.drop("main.notes")
+        await place.declare()
+        assert (await half.of()).serving.status().generation is None
+        assert half.told()["state"] == "no_artifact"
+
+
 async def test_a_column_that_was_added(place: Place) -> None:
     from frazil.lake import changed_by
 
