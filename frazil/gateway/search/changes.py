@@ -38,6 +38,10 @@ class Changes:
     make: Made
     upto: int
 
+    @property
+    def is_nothing(self) -> bool:
+        return self.make is _none
+
 
 def _none() -> list[Change]:
     return []

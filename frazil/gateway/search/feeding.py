@@ -86,7 +86,9 @@ class Feed:
         events = self._reader.at_hand(cut(), self._sink.head)
         if events is None:
             events = await self._reader.events(cut, self._sink.head, seconds=_left(deadline))
-        await asyncio.to_thread(self._apply, events, aside)
+        # A commit of what is here already brings nothing.
+        if aside is not None or not events.is_nothing or events.upto > self._sink.head:
+            await asyncio.to_thread(self._apply, events, aside)
         self._saw(generation, taken.table.snapshot_id)
         return taken
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -63,10 +64,10 @@ def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, 
 
 def _mode(searchable: Searchable, asked: SearchAsk, profile: Profile | None, masked: frozenset[str]) -> Mode:
     """As asked, or by default everything that the table has, the question gives and the caller may search."""
-    wanted = asked.mode or (profile.mode if profile else None)
-    if wanted is None:
-        wanted = _default_mode(searchable, asked, masked)
-    mode: Mode = wanted  # type: ignore[assignment]
+    wanted = asked.mode
+    if wanted is None and profile is not None and (asked.query is not None or profile.mode == "vector"):
+        wanted = cast("Mode | None", profile.mode)
+    mode = wanted or _default_mode(searchable, asked, masked)
     if mode != "vector" and asked.query is None:
         raise InvalidInput(
             f"a search of mode {mode} needs words", code="bad_search", hint='give `query`, or say mode "vector"'

@@ -189,11 +189,29 @@ class Unwell:
         self._real = open_model("wordllama")
         self.name, self.version, self.dims = self._real.name, self._real.version, self._real.dims
         self.is_down = False
+        self.texts: list[str] = []
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         if self.is_down:
             raise Unavailable("the provider does not answer", code="model_unavailable", hint="try again")
+        self.texts += texts
         return self._real.embed(texts)
+
+
+async def test_what_is_new_is_embedded_once_for_all_who_wait(house: SearchHouse) -> None:
+    table = await house.notes()
+    model = house.library.models[f"main.{table}"] = Unwell()
+    await house.publish(table, note("a", "the old harbour"))
+    await house.search(table, "harbour", mode="text")
+    await house.publish(table, note("b", "the new harbour"))
+    model.texts.clear()
+    answers = await asyncio.gather(*(house.search(table, "harbour", mode="text") for _ in range(8)))
+    assert all(len(answer["hits"]) == 2 for answer in answers)
+    assert [text.strip() for text in model.texts] == ["the new harbour"], "neither again nor the old one"
+    await house.commit(table)
+    await house.running.gateway.directory.refresh()
+    await house.search(table, "harbour", mode="text")
+    assert len(model.texts) == 1, "a commit brings nothing new"
 
 
 async def test_words_are_found_while_the_model_is_down(house: SearchHouse) -> None:

@@ -116,8 +116,8 @@ async def test_masked_columns_are_neither_searched_nor_shown(house: SearchHouse)
     assert await house.ids(table, "harbour", token=token, filter="lang = 'sv'") == []
     assert len(await house.ids(table, "harbour", token=token, filter="lang = '***'", k=50)) == 12
     both = await house.token({"scope": f"read:{table}", "mask": ["title", "body"]})
-    for asked in (*MODES, None):
-        assert await house.not_found(token=both, table=table, query="harbour", mode=asked) == (422, "masked_text")
+    for any_mode in (*MODES, None):
+        assert await house.not_found(token=both, table=table, query="harbour", mode=any_mode) == (422, "masked_text")
 
 
 async def test_a_masked_key_is_masked_in_the_hits_too(house: SearchHouse) -> None:
