@@ -22,7 +22,7 @@ ASKS = 200
 """Queries of a round."""
 TURN = 10
 _WARM_UPS = 20
-_TUNED_ON = 50
+_TUNED_ON = 200
 Asking = Callable[[Sequence[int]], Asked]
 
 

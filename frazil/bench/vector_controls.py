@@ -123,7 +123,7 @@ def start_controls(running: ExitStack, folder: Path, *, cache: Path, engines: Se
     if not engines:
         return VectorControls({}, "they were not asked for")
     try:
-        python = environment_of(LOCK, cache, "vectors")
+        python = environment_of(LOCK, cache, "vector-controls")
     except (OSError, subprocess.SubprocessError) as error:
         reason = f"the environment of the controls cannot be made: {last_words(error)}"
         say(reason)
