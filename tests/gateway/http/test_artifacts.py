@@ -51,7 +51,7 @@ class Library:
 
 
 def _serves(served: ServedTables, entry: Entry) -> bool:
-    return [one["generation"] for one in served.status()] == [entry.generation]
+    return [(one["generation"], one["state"]) for one in served.status()] == [(entry.generation, "ok")]
 
 
 @pytest.fixture
