@@ -26,7 +26,9 @@ def arrived_since(table: LakeTable, snapshot_id: int | None) -> Arrived:
             loads.append(int(summary[LOAD_POSITION]))
         elif operation != "replace" and not (operation == "append" and WATERMARK in summary):
             return Arrived(rewritten=True)
+        first = snapshot.sequence_number == 1
         snapshot = None if parent is None else table.iceberg.metadata.snapshot_by_id(parent)
-        if snapshot is None and (parent is not None or snapshot_id is not None):
+        # An expiry takes the name of its parent from the snapshot after it: only the number tells which was the first.
+        if snapshot is None and not (first and snapshot_id is None):
             return Arrived(rewritten=True)
     return Arrived(tuple(loads))

@@ -167,6 +167,17 @@ def test_fresh_documents_that_begin_too_late(world: World, entries: list[Entry])
     assert serving.status().generation is None and trouble is not None and trouble.code == "fresh_gap"
 
 
+def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[Entry]) -> None:
+    serving = world.serving(fresh=Fresh(searchable(), floor=50))
+    serving.apply([Change(60, ("old",), {**document(1), "_id": "old"})], 80)
+    serving.swap(entries[0])
+    serving.apply([Change(120, ("fresh",), {**document(2), "_id": "fresh"})], 130)
+    serving.forget_older()
+    assert (serving.fresh.floor, serving.fresh.head, len(serving.fresh)) == (100, 130, 1)
+    found = serving.search(Ask("value", mode="vector", k=100))
+    assert found.position == 130 and len(found.hits) == 31
+
+
 def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[Entry]) -> None:
     asked: list[str] = []
 

@@ -90,3 +90,23 @@ async def test_an_entity_shows_its_newest_version_only(house: SearchHouse) -> No
     assert await house.ids(table, "tea juice coffee", mode="text", k=9, freshness="committed") == ["y"]
     house.build_and_swap(table)
     assert await house.ids(table, "tea juice coffee", mode="text", k=9) == ["y"]
+
+
+async def test_expired_snapshots_between_the_artifact_and_now(
+    house: SearchHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = await house.notes()
+    await house.publish(table, note("a", "the harbour"))
+    await house.commit(table)
+    house.build_and_swap(table)
+    for number in range(3):
+        await house.publish(table, note(f"n{number}", "a harbour"))
+        await house.commit(table)
+    iceberg = house.lake.catalog.load_table(f"main.{table}")
+    oldest = [snapshot.snapshot_id for snapshot in iceberg.metadata.snapshots[:-1]]
+    iceberg.maintenance.expire_snapshots().by_ids(oldest).commit()
+    await house.running.gateway.directory.refresh()
+    # Sums tell that nothing but events came: the ids are not looked at, of which there may be millions.
+    monkeypatch.setattr("frazil.gateway.search.changes._MOST_COMPARED", 0)
+    for freshness in ("live", "committed"):
+        assert sorted(await house.ids(table, "harbour", freshness=freshness)) == ["a", "n0", "n1", "n2"]
