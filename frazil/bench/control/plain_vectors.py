@@ -113,8 +113,9 @@ class DuckDbVss:
         self._dims = int(found[0].removeprefix("FLOAT[").removesuffix("]")) if found else 0
 
     def prepared(self, query: Any) -> Any:
-        # As text in the statement: given as a parameter, it takes four times as long (100 ms instead of 22).
-        return f"{query.tolist()}::FLOAT[{self._dims}]"
+        # As one text in the statement, which takes 8 ms; as a list of numbers it takes 26, as a parameter 100.
+        numbers = ",".join(f"{number:.9g}" for number in query)
+        return f"'[{numbers}]'::FLOAT[{self._dims}]"
 
     def search(self, query: Any, k: int, below: int | None, options: dict[str, int]) -> Any:
         width = options.get("ef_search")
