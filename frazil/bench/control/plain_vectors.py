@@ -68,6 +68,7 @@ class DuckDbVss:
     """A table in a DuckDB file and its HNSW index, with the parameters that it has by itself."""
 
     package = "duckdb"
+    _width: int | None = None
 
     def load(self, vectors: Any, slots: Any, place: Path) -> None:
         import pyarrow as pa
@@ -112,16 +113,19 @@ class DuckDbVss:
         self._dims = int(found[0].removeprefix("FLOAT[").removesuffix("]")) if found else 0
 
     def prepared(self, query: Any) -> Any:
-        return query.tolist()
+        # As one text in the statement, which takes 8 ms; as a list of numbers it takes 26, as a parameter 100.
+        numbers = ",".join(f"{number:.9g}" for number in query)
+        return f"'[{numbers}]'::FLOAT[{self._dims}]"
 
     def search(self, query: Any, k: int, below: int | None, options: dict[str, int]) -> Any:
-        if "ef_search" in options:
-            self._connection.execute(f"SET hnsw_ef_search = {options['ef_search']}")
+        width = options.get("ef_search")
+        if width != self._width:
+            self._connection.execute("RESET hnsw_ef_search" if width is None else f"SET hnsw_ef_search = {width}")
+            self._width = width
         among = "" if below is None else f"WHERE slot < {below} "
         found = self._connection.execute(
             f"SELECT ordinal FROM vectors {among}"  # noqa: S608
-            f"ORDER BY array_negative_inner_product(vector, ?::FLOAT[{self._dims}]) LIMIT {k}",
-            [query],
+            f"ORDER BY array_negative_inner_product(vector, {query}) LIMIT {k}",
         ).fetchall()
         return np.array([ordinal for (ordinal,) in found], dtype=np.int64)
 
