@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,17 +40,41 @@ class House:
         return self.product.data.parent
 
 
+class Houses:
+    """One at a time: the next one is started when a page asks for it, and the one before is ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running = ExitStack()
+        self._last: tuple[str, House] | None = None
+
+    def of(self, name: str) -> House:
+        if self._last is None or self._last[0] != name:
+            self.close()
+            self._last = name, self._running.enter_context(self._started(self._folder / name))
+        return self._last[1]
+
+    def close(self) -> None:
+        self._running.close()
+
+    @contextmanager
+    def _started(self, folder: Path) -> Iterator[House]:
+        folder.mkdir()
+        shown = [_SETTINGS.search((ROOT / "docs" / page).read_text()) for page in HOUSES[folder.name]]
+        (folder / "frazil.toml").write_text("\n".join(found[1] for found in shown if found))
+        with running_postgres(options={"fsync": "off"}) as server:
+            user, password = server.credentials["user"], server.credentials["password"]
+            variables = {"SHOP_DSN": f"postgresql://{user}:{password}@127.0.0.1:{server.port}/postgres"}
+            with running(Product(folder / "frazil-data", environment=variables)) as product:
+                product.up()
+                yield House(product, variables)
+
+
 @pytest.fixture(scope="module")
-def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    folder = tmp_path_factory.mktemp(request.param)
-    shown = [_SETTINGS.search((ROOT / "docs" / page).read_text()) for page in HOUSES[request.param]]
-    (folder / "frazil.toml").write_text("\n".join(found[1] for found in shown if found))
-    with running_postgres(options={"fsync": "off"}) as server:
-        user, password = server.credentials["user"], server.credentials["password"]
-        variables = {"SHOP_DSN": f"postgresql://{user}:{password}@127.0.0.1:{server.port}/postgres"}
-        with running(Product(folder / "frazil-data", environment=variables)) as product:
-            product.up()
-            yield House(product, variables)
+def houses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Houses]:
+    found = Houses(tmp_path_factory.mktemp("houses"))
+    yield found
+    found.close()
 
 
 def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -59,8 +84,9 @@ def run(language: str, text: str, folder: Path, environment: dict[str, str]) -> 
     )
 
 
-@pytest.mark.parametrize(("house", "page", "least_blocks"), PAGES, indirect=["house"])
-def test_every_command_of_the_page_works(house: House, page: str, least_blocks: int) -> None:
+@pytest.mark.parametrize(("name", "page", "least_blocks"), PAGES)
+def test_every_command_of_the_page_works(houses: Houses, name: str, page: str, least_blocks: int) -> None:
+    house = houses.of(name)
     blocks = _BLOCK.findall((ROOT / "docs" / page).read_text())
     assert len(blocks) >= least_blocks
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
