@@ -5,7 +5,6 @@ The work is a function of a module, and is given what it needs to open the same 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import tempfile
@@ -17,28 +16,9 @@ from typing import Any
 from frazil import crash
 from frazil.lake import Lake, open_lake
 from frazil.storage import Warehouse
+from tests.forks import context
 
 _PATIENCE_SECONDS = 120.0
-_context = multiprocessing.get_context("forkserver")
-# Modules that load what they need at once; `frazil.lake` itself waits until it is asked for a name.
-_context.set_forkserver_preload(
-    [
-        "pytest",
-        "frazil.lake.recover",
-        "frazil.lake.removal",
-        "frazil.lake.entity",
-        "frazil.bus.nats",
-        "frazil.gateway.ingest.purging",
-        "frazil.gateway.search.served",
-        "frazil.runtime.declare",
-        "frazil.pipeline.csv.job",
-        "frazil.pipeline.embed.job",
-        "frazil.pipeline.postgres.job",
-        "frazil.serving.building.child",
-        "frazil.serving.building.job",
-        "pyspark.sql",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +63,7 @@ def is_killed_at(stop: str, work: Callable[..., object], *arguments: Any) -> boo
 def _ended(work: Callable[..., object], arguments: tuple[Any, ...], stop: str) -> int:
     name, _, nth = stop.partition(":")
     with tempfile.TemporaryDirectory(prefix="kill-") as folder:
-        process = _context.Process(target=_work, args=(folder, name, int(nth or 1), work, arguments))
+        process = context.Process(target=_work, args=(folder, name, int(nth or 1), work, arguments))
         process.start()
         process.join(_PATIENCE_SECONDS)
         if process.exitcode is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from frazil import crash
 from frazil.lake import open_lake
 from frazil.serving.artifact import PREFIX, LocalCopies, Policy, Shelf
 from frazil.storage import Objects, Warehouse, open_objects
+from tests.forks import context
 from tests.serving.artifact.samples import TABLE
 
 _SECONDS = 60.0
@@ -40,8 +40,6 @@ class Place:
 
 def killed_at(point: str, work: Callable[..., None], *arguments: Any) -> bool:
     """Let a child do this work, and kill itself at the point (`name` or `name:3`); False if it never came there."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.serving.artifact.killing"])
     child = context.Process(target=_work, args=(point, work, arguments))
     child.start()
     child.join(_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import subprocess
@@ -19,6 +18,7 @@ from frazil.serving.artifact import hold as hold_module
 from frazil.serving.artifact.contents import CHUNKS, ROWS, VECTORS
 from frazil.serving.artifact.fetch import LocalCopies
 from frazil.serving.artifact.manifest import MANIFEST
+from tests.forks import context
 from tests.serving.artifact.killing import Place, a_fetch, killed_at
 from tests.serving.artifact.places import bakery, place
 from tests.serving.artifact.samples import TABLE, Bakery
@@ -150,7 +150,6 @@ def test_what_another_process_serves_stays_until_that_ends(place: Place, bakery:
     copies = place.copies(tmp_path / "cache")
     copies.fetch(one).release()
     copies.fetch(two).release()
-    context = multiprocessing.get_context("forkserver")
     held, enough = context.Event(), context.Event()
     child = context.Process(target=hold_it, args=(place, tmp_path / "cache", one.generation, held, enough))
     child.start()

@@ -7,7 +7,6 @@ import ctypes
 import errno
 import faulthandler
 import fcntl
-import multiprocessing
 import os
 import platform
 import resource
@@ -23,20 +22,16 @@ import pytest
 from pyspark import cloudpickle
 
 from frazil.serving.sql import seccomp, walls
+from tests.forks import context
 
 needs_landlock = pytest.mark.skipif(walls.landlock_abi() == 0, reason="this kernel has no Landlock")
 
 
-# Forked from a process that has no threads: what another thread held when this one was forked would be held for ever.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "duckdb", "pyspark.cloudpickle", "frazil.serving.sql.walls"])
-
-
 def behind(wall: Callable[[], object], act: Callable[[], object]) -> str:
     """What `act` gives or raises in a process behind the wall; "signal N" when the process was ended."""
-    inlet, outlet = _context.Pipe(duplex=False)
+    inlet, outlet = context.Pipe(duplex=False)
     task: bytes = cloudpickle.dumps((wall, act))  # type: ignore[no-untyped-call]
-    process = _context.Process(target=_behind, args=(task, outlet))
+    process = context.Process(target=_behind, args=(task, outlet))
     process.start()
     outlet.close()
     answer = ""

@@ -1,0 +1,34 @@
+"""Processes of tests that are forked from one which has no threads and has imported everything.
+
+What another thread holds in the moment of a fork is held for ever in the child: tests never fork themselves. There is
+one such server in each process of tests, and what it imports is said once, here.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+
+context = multiprocessing.get_context("forkserver")
+# Modules that load what they need at once; `frazil.lake` itself waits until it is asked for a name.
+context.set_forkserver_preload(
+    [
+        "pytest",
+        "duckdb",
+        "pyspark.cloudpickle",
+        "pyspark.sql",
+        "frazil.lake.recover",
+        "frazil.lake.removal",
+        "frazil.lake.entity",
+        "frazil.bus.nats",
+        "frazil.gateway.ingest.purging",
+        "frazil.gateway.search.held_shelf",
+        "frazil.runtime.declare",
+        "frazil.pipeline.csv.job",
+        "frazil.pipeline.embed.job",
+        "frazil.pipeline.postgres.job",
+        "frazil.serving.artifact.duck",
+        "frazil.serving.artifact.shelf",
+        "frazil.serving.building.job",
+        "frazil.serving.sql.walls",
+    ]
+)
