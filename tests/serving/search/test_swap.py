@@ -176,6 +176,7 @@ def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[
     assert (serving.fresh.floor, serving.fresh.head, len(serving.fresh)) == (100, 130, 1)
     found = serving.search(Ask("value", mode="vector", k=100))
     assert found.position == 130 and len(found.hits) == 31
+    serving.close()
 
 
 def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[Entry]) -> None:
