@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test check static format bench lock clean
+.PHONY: help setup setup-dev demo test soak check static format bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,11 @@ setup-dev: ## the same, and what the tests need
 demo: setup ## start frazil, publish a sample stream, read it back; stays up until Ctrl-C (ONCE=1: ends by itself)
 	@exec $(BIN)/frazil demo $(if $(filter-out 0,$(ONCE)),--once)
 
-test: static ## every check and every test, as CI runs them (ARGS="-k name" goes to pytest; -n 0 for one process)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: static ## every check and all tests but the long runs, as CI does (ARGS="-k name" goes to pytest; -n 0 for one process)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak" $(ARGS)
+
+soak: setup-dev ## the long runs beside them: the whole product under load and kills, every benchmark from end to end
+	$(BIN)/pytest -m soak $(ARGS)
 
 check: static ## the quick half: the static checks and the tests that take seconds
 	$(BIN)/pytest -m "not slow" $(ARGS)

@@ -60,6 +60,7 @@ def test_commit(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(control["seconds"] / figure["seconds"], rel=0.01)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_growth(tmp_path: Path) -> None:
@@ -71,6 +72,7 @@ def test_growth(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(figure["seconds"] / control["seconds"], rel=0.01)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_freshness(tmp_path: Path) -> None:
@@ -80,6 +82,7 @@ def test_freshness(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(figure["p50_s"] / control["p50_s"], rel=0.01)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_memory(tmp_path: Path) -> None:

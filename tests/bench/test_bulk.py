@@ -29,6 +29,7 @@ WITHOUT = DltControl(None, "it was not asked for")
 WITH = DltControl(None, version="1.0")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_csv(tmp_path: Path) -> None:
@@ -40,6 +41,7 @@ def test_csv(tmp_path: Path) -> None:
     assert report["reached"] is False, "a goal that was not measured is not reached"
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_memory_of_a_load(tmp_path: Path) -> None:
@@ -50,6 +52,7 @@ def test_memory_of_a_load(tmp_path: Path) -> None:
     assert report["reached"] is False, "so small a file says nothing about the goal"
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_postgres(tmp_path: Path) -> None:
@@ -59,6 +62,7 @@ def test_postgres(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(control["seconds"] / figure["seconds"], rel=0.01)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_entity(tmp_path: Path) -> None:

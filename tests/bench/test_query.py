@@ -156,6 +156,7 @@ async def test_an_event_with_a_receipt_must_be_in_the_answer_once(found: int) ->
             await told_by(answering, order)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
 def test_query(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.flow.entity_writer import Writer, declare_things, seen
 from tests.flow.product import Product, eventually, new_folder, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 
 OFTEN = {
     "FRAZIL_PIPELINE__MAX_BATCH_AGE_SECONDS": "0.2",

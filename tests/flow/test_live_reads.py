@@ -15,7 +15,7 @@ import pytest
 from tests.flow.product import ROOT, Product, eventually, new_folder, running
 from tests.flow.readers import COLUMNS, Reader, Readers
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 
 READS = 2500
 MOVES = 5

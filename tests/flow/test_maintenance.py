@@ -14,7 +14,7 @@ import pytest
 from tests.flow.product import Product, eventually, new_folder, running
 from tests.flow.readers import COLUMNS, Reader, Readers
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 
 OFTEN = {
     "FRAZIL_PIPELINE__MAX_BATCH_AGE_SECONDS": "0.5",

@@ -18,7 +18,7 @@ from tests.flow.entity_writer import Writer, declare_things, seen
 from tests.flow.producers import COLUMNS, Producers
 from tests.flow.product import PATIENCE_SECONDS, Parts, Product, eventually, new_folder, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.soak]
 TABLES = ("clicks", "orders")
 KILLED_AMID_FOLD = "after_fold_before_publish"
 

@@ -199,6 +199,7 @@ def test_a_kill_while_it_goes_back_at(story: Story, point: str) -> None:
     assert asyncio.run(goes_on(story)) == expected.generation
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_gateway_process_killed_amid_a_swap_serves_the_current_one_after_its_start() -> None:
     """`frazil serve gateway` itself, over a real bus, asked over HTTP."""

@@ -244,8 +244,9 @@ async def test_every_search_finds_what_was_there_at_its_token(house: SearchHouse
     await walk(house, kind, 1, 150)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [LogWalk, EntityWalk])
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
 async def test_thousands_of_steps(house: SearchHouse, kind: type[Walk], seed: int) -> None:
     await walk(house, kind, seed, 400)
