@@ -57,11 +57,13 @@ class AuditLog:
     def __init__(self, folder: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self.folder = folder
         self._max_file_bytes = max_file_bytes
-        self._day = ""
+        self._day = 0
         self._number = 0
-        self._choosing = threading.Lock()
+        self._open: int | None = None
+        """The file that is written to, kept open: opening it for each entry takes longer than writing."""
+        self._writing = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(self._opened(self._file(0)))  # the table system.audit needs a file, even an empty one
+        os.close(_opened(self._file(datetime.now(UTC))))  # the table system.audit needs a file, even an empty one
 
     @property
     def glob(self) -> str:
@@ -102,15 +104,12 @@ class AuditLog:
         # A line end before it too: what a full disk left half-written must not swallow this entry.
         line = b"\n" + msgspec.json.encode(content) + b"\n"
         try:
-            path = self._writable(at, len(line))
-            descriptor = self._opened(path)
-            try:
+            with self._writing:
+                descriptor = self._writable(at, len(line))
                 if os.write(descriptor, line) != len(line):
                     raise OSError("it was written in part only")
-            finally:
-                os.close(descriptor)
-            if durable:
-                sync_files([str(path)])
+                if durable:
+                    sync_files([str(self._file(at))])
         except OSError as error:
             raise Unavailable(
                 f"the audit log cannot be written: {error.strerror or error}",
@@ -119,26 +118,36 @@ class AuditLog:
                 retry_after_seconds=5.0,
             ) from error
 
-    def _writable(self, at: datetime, size: int) -> Path:
-        day = at.strftime("%Y-%m-%d")
-        with self._choosing:
-            if day != self._day:
-                self._day, self._number = day, 0
-            while True:
-                path = self._file(self._number)
-                try:
-                    if path.stat().st_size + size <= self._max_file_bytes:
-                        return path
-                except FileNotFoundError:
-                    return path
-                self._number += 1
+    def close(self) -> None:
+        with self._writing:
+            self._let_go()
 
-    def _file(self, number: int) -> Path:
-        day = self._day or datetime.now(UTC).strftime("%Y-%m-%d")
-        return self.folder / f"{day}-{number:04d}.jsonl"
+    def _writable(self, at: datetime, size: int) -> int:
+        """The file for this entry: of its day, with room for it, and not one that was removed meanwhile."""
+        day = at.toordinal()
+        if day != self._day:
+            self._let_go()
+            self._day, self._number = day, 0
+        while True:
+            if self._open is None:
+                self._open = _opened(self._file(at))
+            file = os.fstat(self._open)
+            if file.st_nlink and (file.st_size + size <= self._max_file_bytes or not file.st_size):
+                return self._open
+            self._let_go()
+            self._number += 1 if file.st_nlink else 0
 
-    def _opened(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    def _let_go(self) -> None:
+        if self._open is not None:
+            os.close(self._open)
+            self._open = None
+
+    def _file(self, at: datetime) -> Path:
+        return self.folder / f"{at:%Y-%m-%d}-{self._number:04d}.jsonl"
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def sql_hash(sql: str) -> str:

@@ -52,6 +52,7 @@ class Access:
             self._refusals.flush(closing=True)
         except FrazilError as error:
             log.warning("the last counts of refusals are lost: %s", error)
+        self.audit.close()
 
     async def identify(self, bearer: str) -> Identity:
         """Who holds this token. What is unknown, wrong, expired or revoked is `Denied` in the same words."""

@@ -55,7 +55,7 @@ class Searchers:
 
 def _bodies(order: dict[str, Any]) -> list[bytes]:
     """Searches as they go over the wire, made before anything is timed."""
-    shared = {"table": order["table"], "mode": "vector", "k": order["k"], "freshness": "committed"}
+    shared = {"table": order["table"], "mode": "vector", "k": order["k"], "freshness": order["freshness"]}
     shared |= {"columns": ["slot"], "snippet": False}
     queries = np.load(order["queries"])
     return [json.dumps({**shared, "vector": queries[number].tolist()}).encode() for number in order["numbers"]]

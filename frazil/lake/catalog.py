@@ -32,6 +32,7 @@ from frazil.crash import crash_point
 from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable
 from frazil.events.position import start_of
 from frazil.events.table import DROPPED_NAMESPACE, TableSpec, parse_columns
+from frazil.lake.pulse import Pulse
 from frazil.lake.schema import BASE_PROPERTIES, TABLE_PROPERTIES, evolve, iceberg_schema, partition_spec
 from frazil.lake.table import DECLARATION, DROPPED_AT, HISTORY, IDENTITY, STREAM, WATERMARK, LakeTable
 from frazil.storage import Warehouse
@@ -60,6 +61,11 @@ class Lake:
         from frazil.lake.registry import Registry
 
         return Registry(self.catalog.engine, self.catalog.name)
+
+    @cached_property
+    def pulse(self) -> Pulse:
+        """Whether anything in the catalog changed."""
+        return Pulse(self.catalog.engine)
 
     def locations(self) -> dict[str, str]:
         """Every table's metadata file, by full name, in one cheap query: how to notice that something changed."""
@@ -265,6 +271,7 @@ class Lake:
             return  # another process made it between the look and the leap
 
     def close(self) -> None:
+        self.pulse.close()
         self.catalog.close()
 
 

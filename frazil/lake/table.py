@@ -58,7 +58,7 @@ class LakeTable:
     name: str
     iceberg: Table
 
-    @property
+    @cached_property
     def uuid(self) -> str:
         return str(self.iceberg.metadata.table_uuid)
 

@@ -119,6 +119,26 @@ def test_several_processes_share_it(tmp_path: Path) -> None:
     assert as_a_table(log, "SELECT count(*) FROM audit") == [(900,)]
 
 
+def test_a_file_that_was_removed_is_not_written_to(log: AuditLog) -> None:
+    log.append(AuditEntry(action="query", rows=1))
+    (path,) = log.folder.iterdir()
+    path.unlink()
+    log.append(AuditEntry(action="query", rows=2))
+    assert [entry["rows"] for entry in lines(log)] == [2]
+    log.close()
+    log.append(AuditEntry(action="query", rows=3))
+    assert [entry["rows"] for entry in lines(log)] == [2, 3]
+
+
+def test_a_folder_that_is_gone_is_an_error_for_one_who_wrote_before(log: AuditLog) -> None:
+    log.append(AuditEntry(action="query", rows=1))
+    for path in log.folder.iterdir():
+        path.unlink()
+    log.folder.rmdir()
+    with pytest.raises(Unavailable):
+        log.append(AuditEntry(action="query"))
+
+
 def test_long_words_are_cut(log: AuditLog) -> None:
     log.append(AuditEntry(action="query", token_name="n" * 10_000, tables=("t" * 1000,) * 1000))
     (entry,) = lines(log)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from frazil.errors import InvalidInput, TooLarge, Unavailable
 
@@ -50,29 +51,27 @@ class BodyReader:
             raise _too_large(max_bytes)
         body = Body(self)
         try:
-            async with asyncio.timeout(self._total_seconds):
-                await self._receive(request, body, max_bytes)
-        except TimeoutError as error:
-            body.release()
-            raise BodyTimeout(
-                "the body did not arrive in time", hint="send it faster, or in smaller requests"
-            ) from error
+            await self._receive(request, body, max_bytes)
         except BaseException:
             body.release()
             raise
         return body
 
     async def _receive(self, request: Request, body: Body, max_bytes: int) -> None:
-        chunks = request.stream().__aiter__()
-        while True:
+        deadline = time.monotonic() + self._total_seconds
+        more = True
+        while more:
             try:
-                async with asyncio.timeout(self._idle_seconds):
-                    chunk = await anext(chunks)
-            except StopAsyncIteration:
-                return
-            except ClientDisconnect as error:
-                raise InvalidInput("the connection ended before the body did", code="body_incomplete") from error
-            body.take(chunk)
+                async with asyncio.timeout(min(self._idle_seconds, deadline - time.monotonic())):
+                    message = await request.receive()
+            except TimeoutError as error:
+                raise BodyTimeout(
+                    "the body did not arrive in time", hint="send it faster, or in smaller requests"
+                ) from error
+            if message["type"] == "http.disconnect":
+                raise InvalidInput("the connection ended before the body did", code="body_incomplete")
+            body.take(message.get("body", b""))
+            more = message.get("more_body", False)
             if body.size > max_bytes:
                 raise _too_large(max_bytes)
 

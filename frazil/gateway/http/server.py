@@ -15,6 +15,7 @@ from frazil.errors import FrazilError, Misconfigured
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.loads import forget_left_uploads
+from frazil.gateway.http.one_write import OneWriteProtocol
 
 _BACKLOG = 1024
 
@@ -74,7 +75,7 @@ async def serve(
     stopping = stop or _stopped_by_signals()
     config = uvicorn.Config(
         create_app(gateway),
-        http="httptools",
+        http=OneWriteProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

@@ -11,6 +11,7 @@ from frazil.errors import FrazilError, NotFound, Unavailable
 from frazil.events import TableSpec, history_of
 from frazil.lake import Entity, Lake, LakeTable, alter_entity, paired
 from frazil.lake.mend import repair_of
+from frazil.lake.pulse import Beat
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ class TableDirectory:
         self._tables: dict[str, LakeTable] = {}
         self._broken: dict[str, tuple[str, FrazilError]] = {}
         self._looking = asyncio.Lock()
+        self._next_look: asyncio.Task[None] | None = None
+        self._seen: Beat | None = None
+        """The catalog's pulse just before the last look, if that succeeded."""
         self._waiting = 0
         self._eager = asyncio.Event()
         self._changed = asyncio.Event()
@@ -122,15 +126,25 @@ class TableDirectory:
             return altered
 
     async def refresh(self) -> None:
-        """Look at the catalog now."""
+        """See what the catalog has now. All who ask while it is being looked at share the look that comes next."""
+        if self._seen is not None and self._seen == self.lake.pulse.beat():
+            return
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look(), name="look at the catalog")
+            self._next_look.add_done_callback(_retrieved)
+        # Whoever stops waiting does not stop it for the others.
+        await asyncio.shield(self._next_look)
+
+    async def _look(self) -> None:
         async with self._looking:
+            self._next_look = None  # who asks from now on may want more than this look finds
+            beat, self._seen = self.lake.pulse.beat(), None
             try:
-                locations = await asyncio.to_thread(self.lake.locations)
-                loaded = await asyncio.to_thread(self._load_changed, locations)
+                locations, loaded = await asyncio.to_thread(self._changed_tables)
             except FrazilError as error:
                 self.unreachable = error
                 raise
-            self.unreachable = None
+            self.unreachable, self._seen = None, beat
             gone = self._tables.keys() - locations.keys()
             if loaded or gone:
                 self._tables = {
@@ -140,6 +154,11 @@ class TableDirectory:
                 }
                 changed, self._changed = self._changed, asyncio.Event()
                 changed.set()
+
+    def _changed_tables(self) -> tuple[dict[str, str], dict[str, LakeTable]]:
+        """Where every table is, and those that moved."""
+        locations = self.lake.locations()
+        return locations, self._load_changed(locations)
 
     def _load_changed(self, locations: dict[str, str]) -> dict[str, LakeTable]:
         loaded: dict[str, LakeTable] = {}
@@ -196,3 +215,9 @@ class TableDirectory:
             self._waiting -= 1
         table = await self.table(name)
         return table, reached(table)
+
+
+def _retrieved(look: asyncio.Task[None]) -> None:
+    """Those who waited are told of its failure; that nobody waits any longer is none."""
+    if not look.cancelled():
+        look.exception()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,6 @@ import pyarrow as pa
 from frazil.access import AuditEntry, AuditLog, Identity, ReadGrant
 from frazil.access.audit import sql_hash
 from frazil.errors import Conflict, FrazilError, InvalidInput, NotFound, Unavailable
-from frazil.events import Token
 from frazil.gateway.ingest import SchemaMoved, TableDirectory
 from frazil.gateway.query import Ask
 from frazil.gateway.query.cut import CutMoved
@@ -42,7 +42,7 @@ _PROFILE_SECONDS = 1.0
 # Each step knows the deadline and says better what it waited for; this ends what does not come back at all.
 _GRACE_SECONDS = 1.0
 # Searching leaves the interpreter to others; more threads than cores only wait for each other.
-_THREADS = 4
+_THREADS = max(2, os.cpu_count() or 2)
 _MOVED = (CutMoved, SchemaMoved, FilesUnreadable)
 
 
@@ -52,7 +52,7 @@ class _Trace:
 
     table: str | None = None
     rows: int | None = None
-    token: Token = field(default_factory=Token)
+    token: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Searches:
                     tables=() if trace.table is None else (trace.table,),
                     rows=trace.rows,
                     ms=round((time.monotonic() - started) * 1000, 3),
-                    snapshot=str(trace.token) if trace.token.marks else None,
+                    snapshot=trace.token,
                 )
             )
         return body
@@ -183,8 +183,9 @@ class Searches:
         if rows is None:
             rows = await self._masked(found, shelf, asking, subject.grant, identity, left)
         await self._cuts.confirm(there, found.position)
-        trace.rows, trace.token = len(found.hits), reached.token(found.position)
-        return _body(shelf, asked, asking, found, rows, trace.token, started)
+        token = str(reached.token(found.position))
+        trace.rows, trace.token = len(found.hits), token
+        return _body(shelf, asked, asking, found, rows, token, started)
 
     async def _fed(
         self, shelf: OpenShelf, asked: SearchAsk, asking: Question, there: FoundTable, deadline: float
@@ -283,7 +284,7 @@ def _body(
     asking: Question,
     found: Found,
     rows: list[dict[str, Any]],
-    token: Token,
+    token: str,
     started: float,
 ) -> bytes:
     return msgspec.json.encode(
@@ -292,7 +293,7 @@ def _body(
             "mode": asking.ask.mode,
             "generation": found.generation,
             "snapshot_id": found.snapshot_id,
-            "token": str(token),
+            "token": token,
             "freshness": asked.freshness,
             "fresh_rows": found.fresh_searched,
             "ignored": found.ignored,

@@ -6,6 +6,7 @@ its place in `chunks.arrow` and in `vectors.npy` (NumPy's own format, normalised
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,16 +106,18 @@ class _Batches:
             self.table = pa.Table.from_batches(batches, reader.schema)
         self._batches = batches
         self._starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        self._firsts: list[int] = self._starts.tolist()
         self._arrays = [dict(zip(batch.schema.names, batch.columns, strict=True)) for batch in batches]
 
     def read(self, numbers: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Value by value: nothing is selected, taken and joined first (25 µs for ten rows instead of 140)."""
         found = []
         for number in numbers:
-            if not 0 <= number < self._starts[-1]:
-                raise IndexError(f"there are {self._starts[-1]} rows")
-            home = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._batches) > 1 else 0
-            at, arrays = int(number - self._starts[home]), self._arrays[home]
+            if not 0 <= number < self._firsts[-1]:
+                raise IndexError(f"there are {self._firsts[-1]} rows")
+            # Not numpy's search: it lets go of the interpreter, and a reader among many waits to get it back.
+            home = bisect_right(self._firsts, number) - 1
+            at, arrays = number - self._firsts[home], self._arrays[home]
             found.append({name: arrays[name][at].as_py() for name in columns})
         return found
 

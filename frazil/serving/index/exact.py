@@ -6,6 +6,8 @@ its thread pool stalls when other threads want the cores (18 ms where one thread
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,14 +15,21 @@ from frazil.serving.bitmap import Bitmap, Ordinals
 from frazil.serving.index.engine import faiss
 
 Floats = npt.NDArray[np.float32]
+# Up to here sorting takes no longer than choosing what to sort.
+_FEW = 512
+
+
+_THREADS = threading.local()
 
 
 def one_thread() -> None:
-    """Let faiss work in the calling thread only; it counts per thread, so each search says it again.
+    """Let faiss work in the calling thread only; it counts per thread, so each thread says it once.
 
     Queries come from many threads at once, and then the helpers of one only wait for the cores of the other.
     """
-    faiss.omp_set_num_threads(1)
+    if not getattr(_THREADS, "is_one", False):
+        faiss.omp_set_num_threads(1)
+        _THREADS.is_one = True
 
 
 def products(vectors: Floats, ordinals: Ordinals, query: Floats) -> Floats:
@@ -41,7 +50,7 @@ def products(vectors: Floats, ordinals: Ordinals, query: Floats) -> Floats:
 
 def best(scores: Floats, ordinals: Ordinals, k: int) -> tuple[Floats, Ordinals]:
     """The k best, best first; of equals, the lower ordinal first."""
-    if k < len(scores):
+    if k < len(scores) and len(scores) > _FEW:
         # All that tie with the last place stay in, so that the ordinal decides among them.
         last = np.partition(scores, len(scores) - k)[len(scores) - k]
         near = np.flatnonzero(scores >= last)

@@ -5,6 +5,7 @@ All that is exact reads it: flat search, filtered search, the scores of candidat
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,9 @@ def check_queries(queries: Floats, dims: int) -> Floats:
             code="wrong_dimension",
             hint="embed the query with the model that the index was built with",
         )
-    if not np.isfinite(rows).all():
+    flat = rows.reshape(-1)
+    # Their product is finite if they are, and takes a fifth of the time; that of very large ones says nothing.
+    if not math.isfinite(float(flat @ flat)) and not np.isfinite(rows).all():
         raise InvalidInput(
             "the query vector has a number that is not finite", code="bad_vector", hint="check the model"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -85,8 +85,7 @@ class Allowed:
     """Of the view's `rows`."""
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     key: Key
     score: float
     row: Mapping[str, Any]

@@ -196,9 +196,9 @@ def _by_text(sight: _Sight, query: TextQuery, wanted: int, ask: Ask) -> Ranked:
 def _best(ask: Ask, by_vector: Ranked, by_text: Ranked) -> list[tuple[Place, float]]:
     """Which places of the rankings are the answer, best first, each with its score."""
     if ask.mode == "vector":
-        return [(Place(at, None), float(score)) for at, score in enumerate(by_vector.scores)]
+        return [(Place(at, None), score) for at, score in enumerate(by_vector.scores.tolist())]
     if ask.mode == "text":
-        return [(Place(None, at), float(score)) for at, score in enumerate(by_text.scores)]
+        return [(Place(None, at), score) for at, score in enumerate(by_text.scores.tolist())]
     near, worded = by_vector.numbers.tolist(), by_text.numbers.tolist()
     fused: dict[int, float] = {}
     depth = _FUSED

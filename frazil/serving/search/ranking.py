@@ -64,8 +64,10 @@ def ranked(
         if is_far and everything is not None:
             count = total
         scores, pieces = everything(count) if is_far and everything is not None else fetch(min(count, widest))
-        order = np.lexsort((pieces, -scores))
-        scores, pieces = scores[order], pieces[order]
+        # Most come in order. Sorting lets go of the interpreter, and a search among many waits to get it back.
+        if not (scores[:-1] > scores[1:]).all():
+            order = np.lexsort((pieces, -scores))
+            scores, pieces = scores[order], pieces[order]
         # Without homes a piece is a document, and all of them stand where they belong already.
         places = None if homes is None else _first_of_each(homes[pieces])
         if len(pieces) < count or count >= total or (is_far and everything is None):

@@ -148,6 +148,7 @@ async def test_events_are_taken_in_while_the_catalog_is_away(gateway: Running, m
         raise Unavailable("the catalog is away", code="lake_unavailable")
 
     monkeypatch.setattr(gateway.gateway.lake, "locations", away)
+    monkeypatch.setattr(gateway.gateway.lake.pulse, "beat", lambda: None)
     assert (await gateway.accept([event("b")]))["accepted"] == 1
     unknown_table = await gateway.send([event("b")], table="never_seen")
     assert unknown_table.status_code == 503, "a table that may exist is not denied"

@@ -69,6 +69,7 @@ async def test_every_replica_hears_for_itself(lake: Lake, nats_bus: EventBus, tm
             lambda: {lease.serving for lease in place.shelf().leases()} == {entries[1].generation}, "leases say so"
         )
         assert {lease.reader for lease in place.shelf().leases()} == {"one", "two"}
+        await until(lambda: len(place.journal("artifact_served")) == 8, "every move is in the journal")
     moves = [(entry["reader"], entry["generation"]) for entry in place.journal("artifact_served")]
     assert len(moves) == 8 and moves.count(("two", entries[1].generation)) == 2
 
