@@ -24,6 +24,7 @@ from frazil.errors import Unavailable
 from frazil.runtime.datadir import DataDir
 from frazil.runtime.machine import free_port
 from frazil.runtime.parts import embedded_parts
+from frazil.runtime.processes import of_run
 from frazil.runtime.supervisor import Part
 from frazil.settings import ServerSettings, Settings
 
@@ -144,6 +145,12 @@ def _credentials(data: DataDir) -> dict[str, str]:
     return {f"FRAZIL_BUS__{key.upper()}": word for key, word in server.credentials(data.bus).items()}
 
 
+def configure(settings: Settings, text: str) -> None:
+    """`up` finds its file in the folder in which it is started."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    (settings.data_dir / "frazil.toml").write_text(text)
+
+
 @contextmanager
 def running_product(settings: Settings) -> Iterator[Client]:
     """`frazil up` in its folder, until the pipeline is warm; yields a client."""
@@ -164,3 +171,18 @@ def running_product(settings: Settings) -> Iterator[Client]:
 def a_program(module: str, folder: Path, *, environment: Mapping[str, str] | None = None) -> Child:
     """One of the programs beside this file, to be asked line by line."""
     return Child([sys.executable, "-m", f"frazil.bench.{module}"], folder, environment=environment, talks=True)
+
+
+def processor_seconds(data: DataDir) -> Mapping[str, float]:
+    """Processor seconds of the group that runs on this directory, its query workers apart from the rest."""
+    seconds = {"workers": 0.0, "gateway": 0.0, "others": 0.0}
+    tick = os.sysconf("SC_CLK_TCK")
+    for identity in of_run(str(data.supervisor()["run_id"])):
+        try:
+            command = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
+            fields = Path(f"/proc/{identity.pid}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        part = "workers" if b"frazil.serving" in command else "gateway" if b"\0gateway\0" in command else "others"
+        seconds[part] += (int(fields[11]) + int(fields[12])) / tick
+    return seconds

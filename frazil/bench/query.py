@@ -7,7 +7,6 @@ that is measured; each is checked for it. Askers and controls are processes of t
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,13 +15,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from frazil.bench import query_figures as figures
-from frazil.bench.processes import Child, a_program, running_product, scratch_folder, settings_in
+from frazil.bench.processes import (
+    Child,
+    a_program,
+    configure,
+    processor_seconds,
+    running_product,
+    scratch_folder,
+    settings_in,
+)
 from frazil.bench.query_figures import Stage
-from frazil.bench.query_load import TABLE, check_state, configure, fill, reader_token
+from frazil.bench.query_load import CONFIGURATION, TABLE, check_state, fill, reader_token
 from frazil.bench.report import Machine, Report
 from frazil.client import Client
 from frazil.runtime.datadir import DataDir
-from frazil.runtime.processes import of_run
 from frazil.settings import Settings
 
 EXTRA_MS = 5.0
@@ -39,7 +45,7 @@ def run(*, rows: int = 1_000_000, tail: int = 5_000, rounds: int = 4, asks: int 
     machine = Machine.now()
     with scratch_folder() as folder, ExitStack() as running:
         settings = settings_in(folder)
-        configure(settings)
+        configure(settings, CONFIGURATION)
         client = running.enter_context(running_product(settings))
         filled = fill(client, settings, folder, rows=rows, tail=tail)
         stage = _stage(running, client, settings, folder, filled)
@@ -106,21 +112,6 @@ def _stage(running: ExitStack, client: Client, settings: Settings, folder: Path,
         ],
         processor=lambda: processor_seconds(DataDir(settings.data_dir)),
     )
-
-
-def processor_seconds(data: DataDir) -> Mapping[str, float]:
-    """Processor seconds of the group that runs on this directory, its query workers apart from the rest."""
-    seconds = {"workers": 0.0, "gateway": 0.0, "others": 0.0}
-    tick = os.sysconf("SC_CLK_TCK")
-    for identity in of_run(str(data.supervisor()["run_id"])):
-        try:
-            command = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
-            fields = Path(f"/proc/{identity.pid}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        part = "workers" if b"frazil.serving" in command else "gateway" if b"\0gateway\0" in command else "others"
-        seconds[part] += (int(fields[11]) + int(fields[12])) / tick
-    return seconds
 
 
 def _is_near(ours_ms: float, plain_ms: float) -> bool:

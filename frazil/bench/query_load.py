@@ -96,12 +96,6 @@ def mixed(seed: int, filled: Filled, count: int = 200) -> list[dict[str, Any]]:
     return [query for turn in zip(*by_shape, strict=True) for query in turn]
 
 
-def configure(settings: Settings) -> None:
-    """`up` finds its file in the folder in which it is started."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    (settings.data_dir / "frazil.toml").write_text(CONFIGURATION)
-
-
 def reader_token(client: Client, name: str) -> str:
     """A token that may ask, and write to be read back, as often as it likes: the rate limit is not what is measured."""
     scopes = ["sql", *(f"{verb}:{table}" for verb in ("read", "ingest") for table in (TABLE, SMALL_TABLE))]

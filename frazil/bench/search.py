@@ -6,8 +6,9 @@ each is asked to look as far as it must to find 0.99 of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from frazil.bench import search_figures as figures
 from frazil.bench import search_http
 from frazil.bench.processes import scratch_folder
 from frazil.bench.report import Machine, Report, say
-from frazil.bench.served_set import served_set
+from frazil.bench.served_set import ServedSet, served_set
 from frazil.bench.vector_controls import ENGINES, GOAL_RECALL, VectorControls, start_controls
 from frazil.bench.vector_set import DIMS, WHAT, vector_set
 
@@ -44,8 +45,13 @@ def run(
         ours, theirs = figures.of_all(served, others, rounds=rounds)
         say(f"recall {ours['recall']:.4f}, p50 {ours['p50_ms']:.2f} ms")
         filtered, prefiltered = figures.of_filters(served, others, rounds=rounds)
-        over_http = search_http.measured(folder / "product", made, seconds=seconds) if http else {}
+        engine = partial(_seconds, served)
+        over_http = search_http.measured(folder / "product", made, engine, seconds=seconds) if http else {}
     return report(rows, ours, theirs, filtered, prefiltered, over_http, others, machine)
+
+
+def _seconds(served: ServedSet, numbers: Sequence[int]) -> list[float]:
+    return figures.by_engine(served, numbers, None).seconds
 
 
 def report(
@@ -68,7 +74,7 @@ def report(
         "vss": None if "vss" not in ratios else ratios["vss"] <= GOAL_OF_VSS,
         "filtered_recall": all(figures.is_found(one) for one in filtered.values()),
         "filtered": all(ratio <= 1 for ratio in beside.values()) if beside else None,
-        **search_http.goals(over_http, ours["p50_ms"]),
+        **search_http.goals(over_http),
     }
     return Report(
         bench="search",

@@ -111,6 +111,12 @@ def told(p50_ms: float, recall: float = 0.995) -> dict[str, float]:
     return {"p50_ms": p50_ms, "p99_ms": 2 * p50_ms, "recall": recall}
 
 
+def over_http(*, p50_ms: float = 3.0, requests_per_s: float = 500.0, serving: float = 20.0) -> dict[str, Any]:
+    asked = {"p50_ms": p50_ms, "engine_p50_ms": 1.0, "requests_per_s": requests_per_s}
+    slow = {"p50_ms": 9.0, "engine_p50_ms": 1.0, "requests_per_s": 1.0}
+    return {"committed": asked, "live": slow, "snapshot_to_serving": {"seconds": serving}}
+
+
 def judged(**changed: Any) -> Any:
     beside = {name: {"as_it_comes": told(1.0, 0.9), "tuned": told(4.0)} for name in ("lancedb", "vss")}
     filters = {name: told(1.0) for name in ("10 %", "1 %", "0.1 %")}
@@ -119,7 +125,7 @@ def judged(**changed: Any) -> Any:
         "theirs": beside,
         "filtered": filters,
         "prefiltered": {name: told(1.1) for name in filters},
-        "over_http": {"p50_ms": 3.0, "requests_per_s": 500.0},
+        "over_http": over_http(),
         **changed,
     }
     return search_bench.report(100_000, others=WITHOUT, machine=MACHINE, **given)
@@ -133,8 +139,9 @@ def test_search_is_judged_by_every_goal_at_equal_recall() -> None:
         ({"ours": told(1.01)}, "vss"),
         ({"filtered": {"1 %": told(1.0, 0.9)}}, "filtered_recall"),
         ({"filtered": {"1 %": told(1.2)}}, "filtered"),
-        ({"over_http": {"p50_ms": 3.1, "requests_per_s": 500.0}}, "http"),
-        ({"over_http": {"p50_ms": 3.0, "requests_per_s": 499.0}}, "http_clients"),
+        ({"over_http": over_http(p50_ms=3.1)}, "http"),
+        ({"over_http": over_http(requests_per_s=499.0)}, "http_clients"),
+        ({"over_http": over_http(serving=20.1)}, "snapshot_to_serving"),
         ({"over_http": {}}, "http"),
         ({"theirs": {}}, "lancedb"),
     ):
@@ -230,6 +237,7 @@ async def test_searchers_post_the_contract_and_tell_what_they_found(made: Vector
         return 200, {"hits": [{"id": "s3"}], "generation": "g", "elapsed_ms": 1.0}
 
     order = {"table": "sentences", "queries": str(made.folder / "queries.npy"), "k": 10, "numbers": [2, 5]}
+    order["freshness"] = "committed"
     heard = await told_by(answering, order)
     assert [one["ids"] for one in heard["asked"]] == [["s3"], ["s3"]]
     assert seen[0]["mode"] == "vector" and seen[0]["freshness"] == "committed" and seen[0]["k"] == 10

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from frazil.embedding.documents import Brought
 from frazil.embedding.model import Answer, Failed
 from frazil.embedding.outcome import MISSING, NOT_FINITE, WRONG_DIMENSION, ZERO, Embedded, checked
-
-Brought = Sequence[float | None]
 
 
 def checked_vectors(brought: Sequence[Brought | None], dims: int) -> Embedded:
@@ -24,14 +23,16 @@ def checked_vectors(brought: Sequence[Brought | None], dims: int) -> Embedded:
 
 def dims_of(brought: Sequence[Brought | None]) -> int | None:
     """How many numbers the first vector has that is one."""
-    return next((len(vector) for vector in brought if vector and _failure(vector, len(vector)) is None), None)
+    return next(
+        (len(vector) for vector in brought if vector is not None and _failure(vector, len(vector)) is None), None
+    )
 
 
 def _failure(vector: Brought | None, dims: int) -> Failed | None:
-    if not vector:
+    if vector is None or not len(vector):
         return Failed(MISSING, "the row has no vector")
     if len(vector) != dims:
         return Failed(WRONG_DIMENSION, f"the vector has {len(vector)} numbers, those of this table have {dims}")
-    if not all(number is not None and np.isfinite(number) for number in vector):
+    if not np.isfinite(vector).all():
         return Failed(NOT_FINITE, "the vector holds null, NaN or infinity")
-    return None if any(vector) else Failed(ZERO, "the vector is all zeros")
+    return None if vector.any() else Failed(ZERO, "the vector is all zeros")

@@ -6,6 +6,7 @@ The engine is loaded where an artifact is built and in walled workers, not where
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 DUCKDB = "rows.duckdb"
 _VECTOR_ROWS = 2_048
+_VECTOR = re.compile(r"(FLOAT|DOUBLE)\[\]")
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,18 @@ class _OpenDuck:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, table: str, reader: pa.RecordBatchReader, columns: str = "*") -> None:
+    connection.register("incoming", reader.schema.empty_table())
+    described = connection.execute(f"DESCRIBE SELECT {columns} FROM incoming").fetchall()  # noqa: S608
+    connection.execute(f"CREATE TABLE {table} ({', '.join(_column(name, kind) for name, kind, *_ in described)})")
     connection.register("incoming", reader)
-    connection.execute(f"CREATE TABLE {table} AS SELECT {columns} FROM incoming")  # noqa: S608
+    connection.execute(f"INSERT INTO {table} SELECT {columns} FROM incoming")  # noqa: S608
     connection.unregister("incoming")
+
+
+def _column(name: str, kind: str) -> str:
+    """Vectors as they are: packed they take half as long again, and half as much room again [100,000 × 768]."""
+    quoted = name.replace('"', '""')
+    return f'"{quoted}" {kind}{" USING COMPRESSION uncompressed" if _VECTOR.fullmatch(kind) else ""}'
 
 
 def _numbered(name: str, table: pa.Table) -> pa.RecordBatchReader:

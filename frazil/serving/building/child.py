@@ -43,10 +43,9 @@ def built(order: Order, tell: Tell) -> dict[str, Any]:
 
 
 def _parts(plan: BuildPlan) -> list[Part]:
-    parts: list[Part] = [IndexPart(plan.index)]
-    if plan.spec.text:
-        parts.append(TextPart(TextLayout(plan.spec.text)))
-    return [*parts, DuckPart(dims=plan.model.dims, vss=plan.vss)]
+    # The one that takes longest first: the others are written meanwhile.
+    parts: list[Part] = [DuckPart(dims=plan.model.dims, vss=plan.vss), IndexPart(plan.index)]
+    return [*parts, TextPart(TextLayout(plan.spec.text))] if plan.spec.text else parts
 
 
 def main() -> int:
