@@ -15,6 +15,9 @@ app = typer.Typer(help="See what tables are searched from; check, swap and roll 
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 Generation = Annotated[str, typer.Argument(metavar="GENERATION", help="As `frazil artifacts list` shows it.")]
+OrCurrent = Annotated[
+    str, typer.Argument(metavar="[GENERATION]", help="As `frazil artifacts list` shows it, or `previous`.")
+]
 OfProfile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="Those of a profile of the table.")]
 Patience = Annotated[float, typer.Option("--timeout", min=0, max=300, help="Seconds to wait for all gateways.")]
 
@@ -57,7 +60,7 @@ def list_(
 @app.command()
 def show(
     table: Name,
-    generation: Generation,
+    generation: OrCurrent = "current",
     profile: OfProfile = None,
     data: Data = None,
     config: Config = None,
@@ -98,7 +101,7 @@ def show(
 @app.command()
 def verify(
     table: Name,
-    generation: Generation,
+    generation: OrCurrent = "current",
     profile: OfProfile = None,
     data: Data = None,
     config: Config = None,
@@ -111,9 +114,11 @@ def verify(
     if as_json:
         print_json(told)
     elif told["ok"]:
-        print(f"{told['table']} {generation}: {_size(told['bytes'])} are what was built ({told['seconds']:.1f} s)")
+        print(
+            f"{told['table']} {told['generation']}: {_size(told['bytes'])} are what was built ({told['seconds']:.1f} s)"
+        )
     else:
-        print(f"{told['table']} {generation} is not fit to serve:")
+        print(f"{told['table']} {told['generation']} is not fit to serve:")
         for fault in told["faults"]:
             print(f"  {fault['code']:<28} {fault['reason']}")
     raise typer.Exit(0 if told["ok"] else 1)

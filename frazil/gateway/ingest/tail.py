@@ -123,12 +123,14 @@ class Tail:
                 size += message.size
         return Extent(rows, size)
 
-    async def ready(self, spec: TableSpec) -> None:
-        """Join what was fed since the last time, reading from the bus what was left there.
+    async def ready(self, spec: TableSpec, watermark: int) -> None:
+        """Join what was fed since the last time, reading from the bus what was left there and is not committed.
 
-        Raises `SchemaMoved` when an event has a column that `spec` lacks: another gateway has added it a moment ago.
+        Raises `SchemaMoved` when an event has a column that `spec` lacks: another gateway has added it a moment ago;
+        and `BusGap` when what was left on the bus is gone: it was committed since, or it is lost.
         """
         async with self._joining:
+            self.forget_below(watermark)
             end = self.end
             if not self._messages:
                 self.ready_to = end

@@ -36,7 +36,7 @@ class TableWriters:
         self._window_seconds = window_seconds
         self._spill_folder = spill_folder
         self._slots = asyncio.Semaphore(_WARM_UPS_AT_A_TIME)
-        self._tail_memory = TailMemory(tail_bytes)
+        self.tail_memory = TailMemory(tail_bytes)
         self._writers: dict[str, TableWriter] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class TableWriters:
             window_seconds=self._window_seconds,
             spill_folder=self._spill_folder,
             warm_up_slots=self._slots,
-            tail_memory=self._tail_memory,
+            tail_memory=self.tail_memory,
         )
         self._writers[table.name] = writer
         return writer

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from frazil.access import ReadGrant
-from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
+from frazil.errors import BusGap, FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
 from frazil.events import Mark, Token, sequence_of, start_of
 from frazil.gateway.ingest import (
     SchemaMoved,
@@ -99,8 +99,8 @@ class Resolver:
         if guess and mark is None and (guessed := self._writers.of(table).guess()) is not None:
             tail, head = guessed
             if tail.extent(table.watermark).size <= self._max_tail_bytes:
-                with contextlib.suppress(SchemaMoved):
-                    await tail.ready(table.spec)
+                with contextlib.suppress(SchemaMoved, BusGap):
+                    await tail.ready(table.spec, table.watermark)
                     return Source(ref, table, grant, tail=tail, head=head)
             head.cancel()
         return Source(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
@@ -183,12 +183,18 @@ class Resolver:
                 table = await self._directory.table(table.name)
                 continue
             await self._within_bounds(table, tail, ask, deadline)
+            table = await self._directory.table(table.name)
             try:
-                table = await self._directory.table(table.name)
-                await tail.ready(table.spec)
+                await tail.ready(table.spec, table.watermark)
                 return tail
             except SchemaMoved:
                 await self._directory.refresh()
+            except BusGap:
+                # Trimmed means committed: then the table has the events. If it has not, the gap is real.
+                await self._directory.refresh()
+                newer = await self._directory.table(table.name)
+                if newer.watermark <= table.watermark:
+                    raise
 
     async def _within_bounds(self, table: LakeTable, tail: Tail, ask: Ask, deadline: float) -> None:
         def fits(now: LakeTable) -> bool:

@@ -74,9 +74,10 @@ class Artifacts:
             "readers": [_reader(lease) for lease in leases],
         }
 
-    def show(self, shelf: Shelf, generation: str) -> dict[str, Any]:
+    def show(self, shelf: Shelf, name: str) -> dict[str, Any]:
         """One artifact: what the register says of it, and its manifest, build report and all."""
-        entry = shelf.register().named(generation)
+        entry = _entry(shelf, name)
+        generation = entry.generation
         raw = shelf.objects.get(shelf.key(generation, MANIFEST))
         if seal_of(raw) != entry.seal:
             raise FrazilError(
@@ -86,9 +87,10 @@ class Artifacts:
             )
         return {**_named(shelf), **_told(entry, shelf.leases()), "manifest": _shown(decode_manifest(raw))}
 
-    def verify(self, shelf: Shelf, generation: str, table: LakeTable, profile: Profile | None) -> dict[str, Any]:
+    def verify(self, shelf: Shelf, name: str, table: LakeTable, profile: Profile | None) -> dict[str, Any]:
         """Fetch an artifact anew and check all of it: every byte, the engines, the counts, the canaries."""
-        entry = shelf.register().named(generation)
+        entry = _entry(shelf, name)
+        generation = entry.generation
         subject = self._served.subject(table, profile)
         reader, begun = f"verify-{secrets.token_hex(4)}", time.monotonic()
         faults: list[dict[str, Any]] = []
@@ -177,6 +179,18 @@ class Artifacts:
 
     def _note(self, kind: str, shelf: Shelf, **words: Any) -> None:
         self._journal.append(kind, table=shelf.table.partition("@")[0], shelf=shelf.table, **words)
+
+
+def _entry(shelf: Shelf, name: str) -> Entry:
+    """By its generation, or as what is `current` or `previous`."""
+    register = shelf.register()
+    if name not in ("current", "previous"):
+        return register.named(name)
+    found = register.current if name == "current" else register.previous
+    if found is None:
+        table = _named(shelf)["table"]
+        raise NotFound(f"{table!r} has no {name} artifact", code="artifact_not_found", hint=f"frazil build {table}")
+    return found
 
 
 def _named(shelf: Shelf) -> dict[str, Any]:

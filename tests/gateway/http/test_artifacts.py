@@ -101,6 +101,16 @@ async def test_they_are_listed_and_shown(library: Library) -> None:
     assert typo.status_code == 422
 
 
+async def test_what_is_current_and_what_was_need_no_name(library: Library) -> None:
+    for word, entry in (("current", library.entries[1]), ("previous", library.entries[0])):
+        assert (await library.get(f"{PATH}/{word}"))["generation"] == entry.generation
+        told = await library.post(f"{PATH}/{word}/verify")
+        assert (told["generation"], told["ok"]) == (entry.generation, True)
+    await library.place.declare(name="other")
+    nothing = await library.one.http.get("/v1/tables/other/artifacts/current")
+    assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "artifact_not_found")
+
+
 async def test_one_is_checked_without_serving_it(library: Library) -> None:
     third = library.entries[2]
     told = await library.post(f"{PATH}/{third.generation}/verify")

@@ -13,6 +13,7 @@ import pytest
 
 from frazil.bus import Message
 from frazil.bus.memory import MemoryBus
+from frazil.errors import BusGap
 from frazil.events import TableSpec, parse_table, start_of
 from frazil.events.batch import encode
 from frazil.gateway.ingest import SchemaMoved, Tail
@@ -65,7 +66,7 @@ async def test_rows_are_those_that_count_whatever_the_memory(memory_bus: MemoryB
         ids = content["_id"].to_pylist()
         expected += [(start_of(number + 1) + at, row_id) for at, row_id in enumerate(ids) if counts[at]]
         if random.random() < 0.3:
-            await tail.ready(SPEC)
+            await tail.ready(SPEC, 0)
             assert tail.ready_to == tail.end == start_of(number + 2)
             rows = tail.rows(SPEC, watermark, tail.end)
             above = [row for row in expected if row[0] >= watermark]
@@ -86,24 +87,38 @@ async def test_what_is_forgotten_while_it_is_joined_does_not_come_back(memory_bu
     tail = Tail(stream, TailMemory(0))
     tail.start_at(start_of(1))
     fed(tail, 1, message(["a"]))
-    joining = asyncio.create_task(tail.ready(SPEC))
+    joining = asyncio.create_task(tail.ready(SPEC, 0))
     await asyncio.sleep(0)
     tail.forget_below(start_of(2))
     await joining
     fed(tail, 2, message(["b"]))
-    await tail.ready(SPEC)
+    await tail.ready(SPEC, 0)
     assert tail.rows(SPEC, start_of(2), tail.end)["_id"].to_pylist() == ["b"]
+
+
+async def test_what_is_committed_is_not_wanted_from_the_bus(memory_bus: MemoryBus) -> None:
+    stream = await published(memory_bus, [message(["a"]), message(["b"])])
+    tail = Tail(stream, TailMemory(0))
+    tail.start_at(start_of(1))
+    fed(tail, 1, message(["a"]))
+    fed(tail, 2, message(["b"]))
+    await stream.trim(2)
+    with pytest.raises(BusGap):
+        await tail.ready(SPEC, start_of(1))  # whoever does not know of the commit cannot tell it from a loss
+    await tail.ready(SPEC, start_of(2))
+    assert tail.rows(SPEC, start_of(2), tail.end)["_id"].to_pylist() == ["b"]
+    assert tail.complete_from == start_of(2)
 
 
 async def test_a_new_column_shows_once_the_declaration_has_it(memory_bus: MemoryBus) -> None:
     tail = Tail(await published(memory_bus, [message(["a"])]), TailMemory(1 << 20))
     tail.start_at(start_of(1))
     fed(tail, 1, message(["a"], item=["ice"]))
-    await tail.ready(SPEC)
+    await tail.ready(SPEC, 0)
     fed(tail, 2, message(["b"], WIDER, item=["snow"], amount=[7]))
     with pytest.raises(SchemaMoved):
-        await tail.ready(SPEC)
-    await tail.ready(WIDER)
+        await tail.ready(SPEC, 0)
+    await tail.ready(WIDER, 0)
     rows = tail.rows(WIDER, 0, tail.end)
     assert rows["_id"].to_pylist() == ["a", "b"]
     assert rows["amount"].to_pylist() == [None, 7]
@@ -113,7 +128,7 @@ async def live_ids(running: Running, name: str = "main.orders") -> list[str]:
     table = await running.gateway.directory.table(name)
     tail = await running.gateway.writers.of(table).live(patience_seconds=10)
     assert tail is not None
-    await tail.ready(table.spec)
+    await tail.ready(table.spec, table.watermark)
     found: list[str] = tail.rows(table.spec, table.watermark, tail.ready_to)["_id"].to_pylist()
     return found
 

@@ -54,6 +54,33 @@ async def test_committed_reads_the_snapshot_alone(house: House) -> None:
     assert await house.rows(f"SELECT count(*) FROM {table}", freshness="committed", min_token=token) == [[2]]
 
 
+async def test_what_was_left_on_the_bus_is_read_from_the_table_once_it_is_committed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than fits into memory was taken in, and is committed and trimmed before anybody asks."""
+    monkeypatch.setattr(house.running.gateway.writers.tail_memory, "free_bytes", 0)
+    table = await house.table(COLUMNS)
+    for amount in range(3):
+        await house.send(table, {"item": "ice", "amount": amount})
+    await house.commit(table)
+    await house.send(table, {"item": "snow", "amount": 3})
+    for _ in range(2):
+        answer = (await house.ask(f"SELECT count(*) FROM {table}")).json()
+        assert (answer["rows"], answer["snapshots"][table]["live_rows"]) == ([[4]], 1)
+    await house.commit(table)
+    assert await house.rows(f"SELECT count(*) FROM {table}") == [[4]]
+
+
+async def test_what_is_lost_from_the_bus_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house.running.gateway.writers.tail_memory, "free_bytes", 0)
+    table = await house.table(COLUMNS)
+    for amount in range(3):
+        await house.send(table, {"item": "ice", "amount": amount})
+    stream = await house.bus.open(house.lake.table(f"main.{table}").stream)
+    await stream.trim(3)
+    assert await house.refused(f"SELECT count(*) FROM {table}") == (500, "bus_gap")
+
+
 async def test_min_token_waits_for_the_commit(house: House) -> None:
     table = await house.table(COLUMNS)
     token = await house.send(table, {"item": "ice", "amount": 1})
