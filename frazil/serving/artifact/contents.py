@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -146,9 +147,11 @@ def mapped(path: Path) -> Vectors:
 
 def write_contents(source: Source, folder: Path) -> Counts:
     """Write the three files, or raise `BuildRefused` with what does not fit."""
-    rows = _write_batches(folder / ROWS, source.schema, source.rows)
-    chunks, documents = _write_chunks(folder / CHUNKS, source.chunks, rows)
-    vectors = _write_vectors(folder / VECTORS, source)
+    with ThreadPoolExecutor(1) as beside:
+        writing = beside.submit(_write_vectors, folder / VECTORS, source)
+        rows = _write_batches(folder / ROWS, source.schema, source.rows)
+        chunks, documents = _write_chunks(folder / CHUNKS, source.chunks, rows)
+        vectors = writing.result()
     counts = Counts(rows, documents, chunks, vectors, source.quarantined)
     if source.model is not None and chunks != vectors + source.quarantined:
         raise BuildRefused(

@@ -73,6 +73,8 @@ class DuckPart:
                 "threads": self.threads,
                 "memory_limit": self.memory,
                 "temp_directory": "",
+                # Every row has its number in it. Without an order to keep, filling takes a quarter less.
+                "preserve_insertion_order": False,
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
             },

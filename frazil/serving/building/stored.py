@@ -99,7 +99,8 @@ class Stored:
             stop = at + len(found)
             here = order[uses[at] : uses[stop]]
             matrix = as_matrix(found, self._plan.model.dims)
-            vectors[wanted[here]] = np.repeat(matrix, np.diff(uses[at : stop + 1]), axis=0)
+            times = np.diff(uses[at : stop + 1])
+            vectors[wanted[here]] = matrix if len(here) == len(times) else np.repeat(matrix, times, axis=0)
             at = stop
 
     @property

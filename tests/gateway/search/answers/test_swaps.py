@@ -1,4 +1,4 @@
-"""Three hundred swaps while searches come in: every answer is the one that its generation gives when all is quiet."""
+"""Swaps while searches come in: every answer is the one that its generation gives when all is quiet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SWAPS = 300
+SWAPS = 60
 CLIENTS = 6
 ASKED: list[dict[str, Any]] = [
     {"query": "harbour", "mode": mode, "freshness": freshness, "k": 100, **more}
