@@ -140,9 +140,13 @@ class Feeds:
             feeds[kind] = Feed(self._sink(shelf, kind), self._pool, max_documents=self._settings.fresh_documents)
         return feeds[kind]
 
-    def begin_anew(self, shelf: OpenShelf, kind: Kind) -> bool:
-        """After a `FreshGap`: what is kept beside is read again from the generation that serves now."""
-        return kind != "live" and self._feeds.get(shelf.serving, {}).pop(kind, None) is not None
+    def begin_anew(self, shelf: OpenShelf) -> bool:
+        """After a `FreshGap`: read what is kept beside again, from the generation that serves now; if there is any."""
+        feeds = self._feeds.get(shelf.serving, {})
+        beside = [kind for kind in feeds if kind != "live"]
+        for kind in beside:
+            del feeds[kind]
+        return bool(beside)
 
     def _sink(self, shelf: OpenShelf, kind: Kind) -> Sink:
         if kind == "live":

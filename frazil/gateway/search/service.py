@@ -171,15 +171,21 @@ class Searches:
             wait_when_behind=asked.wait_when_behind,
         )
         there = await self._cuts.find(table, sql, deadline=deadline, guess=guess)
-        feed, reached = await self._fed(shelf, asked, asking, there, deadline)
-        with feed.reading() as reading:
-            if not feed.is_fed(reached, reading):
-                raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again")
-            left = max(0.1, deadline - time.monotonic())
-            allowed = await self._filters.allowed(reading, asking.selection, owner=identity.id, seconds=left)
-            found, rows = await asyncio.get_running_loop().run_in_executor(
-                self._threads, _searched, reading, asking, allowed
-            )
+        try:
+            feed, reached = await self._fed(shelf, asked, asking, there, deadline)
+            with feed.reading() as reading:
+                if not feed.is_fed(reached, reading):
+                    raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again")
+                left = max(0.1, deadline - time.monotonic())
+                allowed = await self._filters.allowed(reading, asking.selection, owner=identity.id, seconds=left)
+                found, rows = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, _searched, reading, asking, allowed
+                )
+        except FreshGap as gap:
+            # What is kept beside began with a newer generation than the one that serves now, or is about to.
+            if not self._feeds.begin_anew(shelf):
+                raise
+            raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again") from gap
         if rows is None:
             rows = await self._masked(found, shelf, asking, subject.grant, identity, left)
         await self._cuts.confirm(there, found.position)
@@ -200,14 +206,8 @@ class Searches:
             return await self._brought(shelf, "words", there, deadline)
 
     async def _brought(self, shelf: OpenShelf, kind: Kind, there: FoundTable, deadline: float) -> tuple[Feed, Reach]:
-        try:
-            feed = self._feeds.of(shelf, kind)
-            return feed, await feed.bring(there, deadline)
-        except FreshGap:
-            if not self._feeds.begin_anew(shelf, kind):
-                raise
-            feed = self._feeds.of(shelf, kind)
-            return feed, await feed.bring(there, deadline)
+        feed = self._feeds.of(shelf, kind)
+        return feed, await feed.bring(there, deadline)
 
     async def _subject(self, asked: SearchAsk, identity: Identity) -> _Subject:
         """A table, or a profile, that is not there and one that the caller may not read are refused alike."""

@@ -49,7 +49,7 @@ async def test_every_answer_is_of_one_generation(house: SearchHouse) -> None:
     await grow(30, 40)
     newer = await built()
     await grow(40, 43)
-    expected = {}
+    expected: dict[tuple[str, int], Any] = {}
     for entry in (newer, older, newer):
         await swap_to(entry)
         for number, asked in enumerate(ASKED):
@@ -64,7 +64,9 @@ async def test_every_answer_is_of_one_generation(house: SearchHouse) -> None:
         assert [{name for name, *_ in hits} for _, hits in told] == [wanted, wanted], "the same, whatever serves"
         assert told[0] != told[1], "each answer tells its generation"
 
-    over, wrong, seen = asyncio.Event(), [], []
+    over = asyncio.Event()
+    wrong: list[Any] = []
+    seen: list[str] = []
 
     async def client(seed: int) -> None:
         choose = random.Random(seed)
