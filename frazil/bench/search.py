@@ -36,15 +36,16 @@ def run(
     machine = Machine.now()
     with scratch_folder() as folder, ExitStack() as running:
         made = vector_set(cache or folder, rows=rows)
-        others = start_controls(running, folder, cache=cache or folder, engines=tuple(ENGINES) if controls else ())
-        for control in others.running.values():
-            control.ready(made)
         served = running.enter_context(served_set(folder / "served", made))
-        served.serving.swap(served.build().entry)
-        say(f"{rows:,} × {DIMS} are served")
-        ours, theirs = figures.of_all(served, others, rounds=rounds)
-        say(f"recall {ours['recall']:.4f}, p50 {ours['p50_ms']:.2f} ms")
-        filtered, prefiltered = figures.of_filters(served, others, rounds=rounds)
+        with ExitStack() as beside:
+            others = start_controls(beside, folder, cache=cache or folder, engines=tuple(ENGINES) if controls else ())
+            for control in others.running.values():
+                control.ready(made)
+            served.serving.swap(served.build().entry)
+            say(f"{rows:,} × {DIMS} are served")
+            ours, theirs = figures.of_all(served, others, rounds=rounds)
+            say(f"recall {ours['recall']:.4f}, p50 {ours['p50_ms']:.2f} ms")
+            filtered, prefiltered = figures.of_filters(served, others, rounds=rounds)
         engine = partial(_seconds, served)
         over_http = search_http.measured(folder / "product", made, engine, seconds=seconds) if http else {}
     return report(rows, ours, theirs, filtered, prefiltered, over_http, others, machine)
