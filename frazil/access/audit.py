@@ -108,8 +108,8 @@ class AuditLog:
                 descriptor = self._writable(at, len(line))
                 if os.write(descriptor, line) != len(line):
                     raise OSError("it was written in part only")
-                if durable:
-                    sync_files([str(self._file(at))])
+                to_sync = [str(self._file(at))] if durable else []
+            sync_files(to_sync)
         except OSError as error:
             raise Unavailable(
                 f"the audit log cannot be written: {error.strerror or error}",

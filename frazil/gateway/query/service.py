@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from frazil.access import AuditEntry, AuditLog, Identity, ReadGrant
-from frazil.access.audit import sql_hash
-from frazil.errors import FrazilError, InvalidInput, NotFound
+from frazil.access import AuditLog, Identity, ReadGrant
+from frazil.access.audited import Trace, audited
+from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
 from frazil.gateway.ingest import SchemaMoved
 from frazil.gateway.query.ask import Ask
@@ -32,15 +32,6 @@ class Answer:
     """`row_count`, `truncated`, `token`, `freshness`, `snapshots`, `elapsed_ms`, `queued_ms`"""
 
 
-@dataclass
-class _Trace:
-    """What the audit log will say."""
-
-    tables: tuple[str, ...] = ()
-    rows: int | None = None
-    token: Token = field(default_factory=Token)
-
-
 class Queries:
     def __init__(self, *, pool: QueryPool, resolver: Resolver, audit: AuditLog) -> None:
         self._pool = pool
@@ -49,36 +40,10 @@ class Queries:
 
     async def answer(self, ask: Ask, identity: Identity, *, client: str | None = None) -> Answer:
         """The answer, once it is in the audit log; so is every failure. Cancelling this stops the query."""
-        started = time.monotonic()
-        trace = _Trace()
-        outcome = "cancelled"
-        try:
-            answer = await self._answer(ask, identity, trace, started)
-            outcome = "ok"
-        except FrazilError as error:
-            outcome = error.code
-            raise
-        except Exception:
-            outcome = "internal"
-            raise
-        finally:
-            self._audit.append(
-                AuditEntry(
-                    action="query",
-                    outcome=outcome,
-                    token_id=identity.id,
-                    token_name=identity.name,
-                    client=client,
-                    sql_hash=sql_hash(ask.sql),
-                    tables=trace.tables,
-                    rows=trace.rows,
-                    ms=round((time.monotonic() - started) * 1000, 3),
-                    snapshot=str(trace.token) if trace.token.marks else None,
-                )
-            )
-        return answer
+        with audited(self._audit, "query", identity, words=ask.sql, client=client) as trace:
+            return await self._answer(ask, identity, trace, time.monotonic())
 
-    async def _answer(self, ask: Ask, identity: Identity, trace: _Trace, started: float) -> Answer:
+    async def _answer(self, ask: Ask, identity: Identity, trace: Trace, started: float) -> Answer:
         deadline = started + ask.timeout_seconds
         statement = await self._pool.judge(ask.sql, owner=identity.id, timeout_seconds=ask.timeout_seconds)
         trace.tables = tuple(sorted({f"{ref.schema}.{ref.name}" for ref in statement.tables}))
@@ -93,10 +58,11 @@ class Queries:
                 if attempt == _TRIES - 1:
                     raise
                 await self._resolver.look_again()
-        trace.rows = result.row_count
+        token = Token()
         for table in tables:
-            trace.token = trace.token.merge(table.token)
-        return _told(ask, result, tables, trace.token, started)
+            token = token.merge(table.token)
+        trace.rows, trace.snapshot = result.row_count, str(token) if token.marks else None
+        return _told(ask, result, tables, token, started)
 
     async def _run(
         self, sql: str, refs: Sequence[TableRef], ask: Ask, identity: Identity, deadline: float, *, guess: bool

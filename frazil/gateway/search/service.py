@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from frazil.access import AuditEntry, AuditLog, Identity, ReadGrant
-from frazil.access.audit import sql_hash
-from frazil.errors import Conflict, FrazilError, InvalidInput, NotFound, Unavailable
+from frazil.access import AuditLog, Identity, ReadGrant
+from frazil.access.audited import Trace, audited
+from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
 from frazil.gateway.ingest import SchemaMoved, TableDirectory
 from frazil.gateway.query import Ask
 from frazil.gateway.query.cut import CutMoved
@@ -44,15 +44,6 @@ _GRACE_SECONDS = 1.0
 # Searching leaves the interpreter to others; more threads than cores only wait for each other.
 _THREADS = max(2, os.cpu_count() or 2)
 _MOVED = (CutMoved, SchemaMoved, FilesUnreadable)
-
-
-@dataclass
-class _Trace:
-    """What the audit log will say."""
-
-    table: str | None = None
-    rows: int | None = None
-    token: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,41 +80,16 @@ class Searches:
 
     async def answer(self, asked: SearchAsk, identity: Identity, *, client: str | None = None) -> bytes:
         """The answer as JSON, once it is in the audit log; so is every failure."""
-        started = time.monotonic()
-        trace, outcome = _Trace(), "cancelled"
-        try:
-            body = await self._answer(asked, identity, trace, started)
-            outcome = "ok"
-        except FrazilError as error:
-            outcome = error.code
-            raise
-        except Exception:
-            outcome = "internal"
-            raise
-        finally:
-            self._audit.append(
-                AuditEntry(
-                    action="search",
-                    outcome=outcome,
-                    token_id=identity.id,
-                    token_name=identity.name,
-                    client=client,
-                    sql_hash=sql_hash(asked.query) if asked.query is not None else None,
-                    tables=() if trace.table is None else (trace.table,),
-                    rows=trace.rows,
-                    ms=round((time.monotonic() - started) * 1000, 3),
-                    snapshot=trace.token,
-                )
-            )
-        return body
+        with audited(self._audit, "search", identity, words=asked.query, client=client) as trace:
+            return await self._answer(asked, identity, trace, time.monotonic())
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, asked: SearchAsk, identity: Identity, trace: _Trace, started: float) -> bytes:
+    async def _answer(self, asked: SearchAsk, identity: Identity, trace: Trace, started: float) -> bytes:
         deadline = started + asked.timeout_seconds
         subject = await self._subject(asked, identity)
-        trace.table = subject.table.name
+        trace.tables = (subject.table.name,)
         for attempt in range(_TRIES):
             try:
                 async with asyncio.timeout_at(_loop_time(deadline) + _GRACE_SECONDS):
@@ -155,7 +121,7 @@ class Searches:
         asked: SearchAsk,
         subject: _Subject,
         identity: Identity,
-        trace: _Trace,
+        trace: Trace,
         started: float,
         deadline: float,
         guess: bool,
@@ -190,7 +156,7 @@ class Searches:
             rows = await self._masked(found, shelf, asking, subject.grant, identity, left)
         await self._cuts.confirm(there, found.position)
         token = str(reached.token(found.position))
-        trace.rows, trace.token = len(found.hits), token
+        trace.rows, trace.snapshot = len(found.hits), token
         return _body(shelf, asked, asking, found, rows, token, started)
 
     async def _fed(
