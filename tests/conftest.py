@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Forget the settings of whoever runs the tests, before any module reads one at import."""
     for name in [name for name in os.environ if name.startswith("FRAZIL_")]:
         del os.environ[name]
+    # A shell lets what it runs in the background ignore Ctrl-C, and so would the programs that tests end by it.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and _has_room(MEMORY_DISK):
         # Everything is synced as in earnest, and nothing here has to survive the machine: a busy disk took half of the
         # time of many tests. What a power cut leaves is tested on a disk of its own: tests/bus/test_power_cut.py.
