@@ -90,7 +90,7 @@ def show(
         "served by": ", ".join(told["served_by"]) or "nobody",
         "promoted": (told["promoted_at"] or "never")[:19],
     }
-    print(f"{told['table']} {generation}")
+    print(f"{told['table']} {told['generation']}")
     for name, value in words.items():
         if value is not None:
             print(f"  {name:<12} {value}")

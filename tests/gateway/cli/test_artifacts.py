@@ -91,7 +91,11 @@ def test_one_is_shown(run: Run, server: ContractServer) -> None:
         "canaries": [{}, {}],
         "files": [{"path": "rows.arrow", "size": 1000, "sha256": "ab" * 32}],
     }
-    server.troubles = replies({**LISTED, **ARTIFACT, "manifest": manifest})
+    shown = {**LISTED, **ARTIFACT, "manifest": manifest}
+    server.troubles = replies(shown)
+    out = run("artifacts", "show", "notes").out
+    assert "notes g2" in out and server.requests[-1][:2] == ("GET", "/v1/tables/notes/artifacts/current")
+    server.troubles = replies(shown)
     out = run("artifacts", "show", "notes", "g2").out
     for word in ("notes g2", "1,300 vectors", "kind pq", "faiss 1.9", "contents 1.5 s", "rows.arrow", "abab"):
         assert word in out
@@ -108,6 +112,10 @@ def test_one_is_checked(run: Run, server: ContractServer) -> None:
         "bytes": 5,
         "seconds": 1.0,
     }
+    server.troubles = replies(checked)
+    ran = run("artifacts", "verify", "notes", "previous")
+    assert ran.code == 0 and "notes g2: 5 B" in ran.out
+    assert server.requests[-1][:2] == ("POST", "/v1/tables/notes/artifacts/previous/verify")
     server.troubles = replies(checked)
     ran = run("artifacts", "verify", "notes", "g2")
     assert ran.code == 0 and "5 B are what was built" in ran.out
