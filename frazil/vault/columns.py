@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,6 +65,8 @@ def parse_columns(texts: list[str]) -> dict[str, ColumnType]:
             raise InvalidInput(
                 f"the column {name.strip()!r} is there already", code="bad_column", hint="leave it out: it is filled"
             )
+        if name.strip() in columns:
+            raise InvalidInput(f"the column {name.strip()!r} is given twice", code="bad_column", hint="give it once")
         columns[name.strip()] = parse_type(kind.strip())
     return columns
 
@@ -75,11 +78,28 @@ def further_columns(declared: Mapping[str, Any]) -> dict[str, ColumnType]:
     return {name: parse_type(kinds[name]) for name in further}
 
 
-def key_for(column: str, front_matter: Mapping[str, Any]) -> str | None:
-    """The key that fills the column: its own name, else the first that is that name in other spelling (`Due date`)."""
-    if column in front_matter:
-        return column
-    return next((key for key in front_matter if re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_") == column), None)
+def spelled(key: str) -> str:
+    """The column that a key names but for case, accents and what is between its words: `Due date` is `due_date`.
+
+    Letters that no column has stay as they are (`日`, the `ı` of Turkish), so that such a key names no column.
+    """
+    letters = "".join(letter for letter in unicodedata.normalize("NFKD", key) if not unicodedata.combining(letter))
+    return re.sub(r"[\W_]+", "_", letters.casefold()).strip("_")
+
+
+def keys_by_column(columns: Collection[str], front_matter: Iterable[str]) -> dict[str, list[str]]:
+    """The keys that name each column: the first fills it, the others are passed over.
+
+    That is the column's own name, then its other spellings in the order of the file. A key that is the name of a
+    column is no other spelling of a second one (`a__b` beside `a_b`).
+    """
+    found: dict[str, list[str]] = {}
+    for key in front_matter:
+        if key in columns:
+            found.setdefault(key, []).insert(0, key)
+        elif (column := spelled(key)) in columns:
+            found.setdefault(column, []).append(key)
+    return found
 
 
 def fitted(kind: ColumnType, value: Any) -> Any:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from frazil.events.types import ColumnType
-from frazil.vault.columns import NotAValue, fitted, key_for
+from frazil.vault.columns import NotAValue, fitted, keys_by_column
 from frazil.vault.front_matter import BadFrontMatter, load, split
 from frazil.vault.links import VaultIndex
 from frazil.vault.markdown import LINE_BREAK, Contents, Link, read
@@ -99,7 +99,7 @@ def parse(path: str, raw: bytes, further: Mapping[str, ColumnType]) -> Note:
         content_hash=hashlib.sha256(raw).hexdigest(),
         size=len(raw),
         has_bom=has_bom,
-        further={name: said.column(name, kind) for name, kind in further.items()},
+        further=said.columns(further),
         warnings=tuple(warnings),
     )
 
@@ -154,9 +154,16 @@ class _Said:
         key = next((key for key in keys if self.values.get(key) is not None), None)
         return None if key is None else self._fitted(key, ColumnType("timestamp"))
 
-    def column(self, name: str, kind: ColumnType) -> Any:
-        key = key_for(name, self.values)
-        return None if key is None else self._fitted(key, kind)
+    def columns(self, further: Mapping[str, ColumnType]) -> dict[str, Any]:
+        found: dict[str, Any] = dict.fromkeys(further)
+        for column, (key, *others) in keys_by_column(further, self.values).items():
+            found[column] = self._fitted(key, further[column])
+            differing = [other for other in others if self.values[other] != self.values[key]]
+            self.warnings.extend(
+                f"its {other[:60]!r} is in front_matter only: {key[:60]!r} fills the column {column}"
+                for other in differing
+            )
+        return found
 
     def _fitted(self, key: str, kind: ColumnType) -> Any:
         try:

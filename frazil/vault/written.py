@@ -11,16 +11,10 @@ from typing import Any
 
 from frazil.events.types import ColumnType
 from frazil.vault import front_matter
-from frazil.vault.columns import key_for, stored
-from frazil.vault.note import ALIASES_KEYS, BOM, CREATED_KEYS, TAGS_KEYS, UPDATED_KEYS, Note, Row, parse
+from frazil.vault.columns import stored
+from frazil.vault.note import BOM, Note, Row, parse
 
-_KEYS = {
-    "title": ("title",),
-    "tags": TAGS_KEYS,
-    "aliases": ALIASES_KEYS,
-    "created": CREATED_KEYS,
-    "updated": UPDATED_KEYS,
-}
+_KEYS = ("title", "tags", "aliases", "created", "updated")
 _MEANT = ("body", "front_matter", *_KEYS)
 
 
@@ -89,10 +83,11 @@ def _block(wanted: Row, path: str, further: Mapping[str, ColumnType]) -> str:
         value = wanted[column]
         if column == "tags":
             value = [tag for tag in value if tag not in said.contents.tags]
+        # Under its own name, which counts before any other key that names it (`STATUS`, `date`): that one stays.
         if column in further:
-            values[key_for(column, values) or column] = _in_yaml(further[column], value)
+            values[column] = _in_yaml(further[column], value)
         elif column in _KEYS:
-            values[next((key for key in _KEYS[column] if values.get(key) is not None), column)] = _plain(value)
+            values[column] = _plain(value)
     needs_none = not values and given is None and not body.startswith(BOM) and front_matter.split(body)[0] == ""
     return "" if needs_none else front_matter.dump(values)
 
