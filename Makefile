@@ -19,14 +19,21 @@ setup-dev: ## the same, and what the tests need
 demo: setup ## start frazil, publish a sample stream, read it back; stays up until Ctrl-C (ONCE=1: ends by itself)
 	@exec $(BIN)/frazil demo $(if $(filter-out 0,$(ONCE)),--once)
 
-test: static ## every check and all tests but the long runs, as CI does (ARGS="-k name" goes to pytest; -n 0 for one process)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak" $(ARGS)
+# The same random choices in every run; `make soak` makes new ones, and its first line says which.
+FIXED := PYTHONHASHSEED=0
+ifndef SEED
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
 
-soak: setup-dev ## the long runs beside them: the whole product under load and kills, every benchmark from end to end
-	$(BIN)/pytest -m soak $(ARGS)
+test: static ## every check and all tests but the long runs, as CI does (ARGS="-k name" goes to pytest; -n 0 for one process)
+	$(FIXED) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak" $(ARGS)
+
+soak: setup-dev ## the long runs beside them, and every search at random with a new seed (SEED=… repeats one)
+	@echo "SEED=$(SEED)"
+	PYTHONHASHSEED=$(SEED) $(BIN)/pytest -m "soak or explore" --hypothesis-profile=explore --hypothesis-seed=$(SEED) $(ARGS)
 
 check: static ## the quick half: the static checks and the tests that take seconds
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(FIXED) $(BIN)/pytest -m "not slow" $(ARGS)
 
 static: setup-dev ## format, lint, types and the import contract
 	$(BIN)/ruff format --check .

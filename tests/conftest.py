@@ -1,25 +1,32 @@
-"""What every test may rely on: a clean environment and one Hypothesis profile. Servers live beside their tests."""
+"""What every test may rely on: a clean environment and the same random choices in every run.
+
+Servers live beside their tests.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import tempfile
 import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.order import longest_first
 
 # Servers and the Spark session are started once, by the first test that asks for them.
 pytest_plugins = ["tests.lake_fixtures", "tests.store_fixtures"]
 
-# Cores are shared with real servers, so the time of one example says nothing. In CI the examples are the same in every
-# run: a red build is about the commit, while the runs at home go on searching.
-settings.register_profile("frazil", deadline=None, print_blob=True, derandomize="CI" in os.environ)
-settings.load_profile("frazil")
+# Cores are shared with real servers, so the time of one example says nothing. The verdict of `make test` is about the
+# commit: its examples are made from the text of the test, and none is kept from an earlier run. `make soak` searches on
+# with `--hypothesis-profile=explore --hypothesis-seed=…`; what it finds becomes a test with a name.
+settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("fixed")
 
 MEMORY_DISK = Path("/dev/shm")
 ROOM_BYTES = 8 << 30
@@ -38,6 +45,28 @@ def pytest_configure(config: pytest.Config) -> None:
         # time of many tests. What a power cut leaves is tested on a disk of its own: tests/bus/test_power_cut.py.
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY_DISK)
 
+    if settings.get_current_profile_name() == "fixed":
+        # Constants of the modules that are loaded are among the examples; which ones are, is chance: the order of the
+        # files, and what ran before. tests/test_repeatable.py notices if Hypothesis takes them in another way.
+        providers._get_local_constants = lambda: providers._local_constants
+
+
+def _seed(config: pytest.Config) -> int:
+    """0, or what `make soak` chose."""
+    return int(config.getoption("--hypothesis-seed") or 0)
+
+
+@pytest.fixture
+def random_seed(request: pytest.FixtureRequest) -> int:
+    """For random choices of a test: the same in every run, another one in each `make soak`, which runs it too."""
+    seed = _seed(request.config)
+    print(f"SEED={seed}")
+    return seed
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    random.seed(_seed(item.config))
+
 
 def _has_room(disk: Path) -> bool:
     """Whether it is there, may hold programs (the JVM unpacks libraries), and leaves memory for the JVMs."""
@@ -51,5 +80,11 @@ def _has_room(disk: Path) -> bool:
     return is_open and min(found.f_bavail * found.f_frsize, available - (4 << 30)) >= ROOM_BYTES
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` is looked at: what searches at random is marked."""
+    for item in items:
+        searches = is_hypothesis_test(getattr(item, "obj", None)) or "random_seed" in getattr(item, "fixturenames", ())
+        if searches:
+            item.add_marker(pytest.mark.explore)
     longest_first(items)
