@@ -14,7 +14,8 @@ from nats import connect as nats_connect
 from frazil.bus import Message, open_bus, server
 from frazil.bus.nats_check import check_stream
 from frazil.errors import Denied, Misconfigured, Unavailable
-from tests.contract.servers import NatsServer, free_port, running_nats
+from tests.contract.servers import NatsServer, running_nats
+from tests.ports import free_port
 
 
 async def check(nats: NatsServer, credentials: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -79,7 +80,7 @@ async def test_wrong_credentials_and_an_absent_server_are_told_apart() -> None:
         with pytest.raises(Denied):
             await open_bus(nats.url)
     with pytest.raises(Unavailable) as error:
-        await asyncio.wait_for(open_bus(f"nats://127.0.0.1:{free_port()}"), 20)
+        await asyncio.wait_for(open_bus(f"nats://127.0.0.1:{free_port()}"), 120)
     assert error.value.code == "bus_unavailable"
 
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyarrow.fs import FileType, S3FileSystem
 
 from frazil.storage import Warehouse
 from tests.contract.servers import Server, scratch_directory
+from tests.ports import free_port
 
 BUCKET = "lake"
 _PORTS = [f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3", "admin") for kind in ("", ".grpc")]
@@ -26,7 +26,7 @@ class SeaweedServer(Server):
     """One bucket named `lake`, one random key that may do everything in it."""
 
     def __init__(self, directory: Path) -> None:
-        self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+        self.ports = {name: free_port() for name in _PORTS}
         super().__init__(directory, self.ports["s3.port"])
         self.url = f"http://127.0.0.1:{self.port}"
         self.credentials = {"access_key_id": secrets.token_hex(10), "secret_access_key": secrets.token_urlsafe(30)}
@@ -90,15 +90,6 @@ class SeaweedServer(Server):
             access_key_id=self.credentials["access_key_id"],
             secret_access_key=self.credentials["secret_access_key"],
         )
-
-
-def free_ports(number: int) -> list[int]:
-    """Free ports, all different: they are held until the last one is known."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @contextmanager

@@ -15,14 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from frazil.bus import server as nats_server
+from tests.ports import free_port
+from tests.processes import children, go_on, is_running, signal_to, stop
 
-START_SECONDS = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+START_SECONDS = 120.0
 
 
 class ServerDidNotStart(AssertionError):
@@ -83,22 +79,24 @@ class Server:
         """End it as a crash does."""
         if self._process is None:
             return
-        pids = [self._process.pid, *_children(self._process.pid)]
+        pids = [self._process.pid, *children(self._process.pid)]
         for pid in pids:
-            _signal(pid, signal.SIGKILL)
+            signal_to(pid, signal.SIGKILL)
         self._process.wait(START_SECONDS)
         self._process = None
         deadline = time.monotonic() + START_SECONDS
-        while any(_runs(pid) for pid in pids[1:]) and time.monotonic() < deadline:
+        while any(is_running(pid) for pid in pids[1:]) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def pause(self) -> None:
-        for pid in (self.pid, *_children(self.pid)):
-            _signal(pid, signal.SIGSTOP)
+        """Back when it stands still. The parent first: it makes no more children then."""
+        stop(self.pid)
+        for child in children(self.pid):
+            stop(child)
 
     def resume(self) -> None:
-        for pid in (self.pid, *_children(self.pid)):
-            _signal(pid, signal.SIGCONT)
+        for pid in (*children(self.pid), self.pid):
+            go_on(pid)
 
 
 class NatsServer(Server):
@@ -220,29 +218,3 @@ def running_postgres(*, options: Mapping[str, str] | None = None) -> Iterator[Po
             yield server
         finally:
             server.kill()
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(status.parent.name))
-    return found
-
-
-def _signal(pid: int, what: signal.Signals) -> None:
-    try:
-        os.kill(pid, what)
-    except ProcessLookupError:
-        return
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

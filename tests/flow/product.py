@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tests.contract.servers import NatsServer, free_port
+from tests.contract.servers import NatsServer
+from tests.ports import free_port
+from tests.processes import children, is_running, signal_to
 from tests.quick_jvm import QUICK_JVM
 
 _T = TypeVar("_T")
@@ -41,32 +43,6 @@ def eventually(look: Callable[[], _T], *, what: str, seconds: float = PATIENCE_S
     return found
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
-def signal_to(pid: int, what: signal.Signals) -> None:
-    try:
-        os.kill(pid, what)
-    except ProcessLookupError:
-        return
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] not in ("Z", "X"):
-            found.append(int(status.parent.name))
-    return found
-
-
 def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -79,7 +55,7 @@ class Product:
 
     def __init__(self, data: Path, *, environment: Mapping[str, str] | None = None) -> None:
         self.data = data
-        self.port = free_port()
+        self.port, self._bus_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.output = data.with_name(f"{data.name}.log")
         self.trace = data.with_name(f"{data.name}.trace")
@@ -136,6 +112,7 @@ class Product:
             _MARK: self._mark,
             "FRAZIL_CRASH_TRACE": str(self.trace),
             "FRAZIL_SERVER__PORT": str(self.port),
+            "FRAZIL_BUS__PORT": str(self._bus_port),
             "PYTHONPATH": str(ROOT),
             "FRAZIL_PIPELINE__SPARK_CONF": json.dumps(QUICK_JVM),
             # A killed JVM leaves its copies of the jars behind; here they go with the test's folder.

@@ -21,7 +21,8 @@ from frazil.bus import open_bus
 from tests.contract.servers import NatsServer, running_nats
 from tests.flow.checker import Verdict, in_sqlite, read_rows, verdict
 from tests.flow.producers import COLUMNS, Producers, event
-from tests.flow.product import PATIENCE_SECONDS, ROOT, Parts, eventually, nats_access, new_folder, running, signal_to
+from tests.flow.product import PATIENCE_SECONDS, ROOT, Parts, eventually, nats_access, new_folder, running
+from tests.processes import signal_to
 
 TABLES = ("clicks", "orders")
 _POINT = re.compile(r"^\s*crash_point\(\"(\w+)\"\)", re.MULTILINE)

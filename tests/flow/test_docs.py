@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.servers import free_port, running_postgres
+from tests.contract.servers import running_postgres
 from tests.flow.product import PATIENCE_SECONDS, ROOT, Product, running
+from tests.ports import free_port
 from tests.quick_jvm import QUICK_JVM
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ import pytest
 
 from tests.flow.checker import Verdict, in_sqlite, read_rows, verdict
 from tests.flow.producers import COLUMNS, Producers
-from tests.flow.product import Product, eventually, is_running, new_folder, running, signal_to
+from tests.flow.product import Product, eventually, new_folder, running
+from tests.processes import go_on, is_running, stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 TABLES = ("clicks", "orders")
@@ -118,7 +118,7 @@ def test_a_bus_that_stands_still_is_told_and_loses_nothing(embedded: Embedded) -
     with embedded.producers() as producers:
         more(producers)
         bus = product.part("bus")
-        signal_to(bus, signal.SIGSTOP)
+        stop(bus)
         stopped_at = time.monotonic()
         try:
             product.until_part("bus", "down")
@@ -126,7 +126,7 @@ def test_a_bus_that_stands_still_is_told_and_loses_nothing(embedded: Embedded) -
             time.sleep(max(0.0, OUTAGE_SECONDS - (time.monotonic() - stopped_at)))
             went_on_at = time.monotonic()
         finally:
-            signal_to(bus, signal.SIGCONT)
+            go_on(bus)
         more(producers)
     during = [a for a in producers.answers() if stopped_at < a.asked_at and a.answered_at < went_on_at]
     assert during, "nobody asked meanwhile"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from frazil.bus import open_bus
 from tests.contract.servers import NatsServer
 from tests.flow.checker import in_sqlite, read_rows
 from tests.flow.producers import COLUMNS, event
-from tests.flow.product import Product, eventually, new_folder, running, signal_to
+from tests.flow.product import Product, eventually, new_folder, running
+from tests.processes import stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 TABLES = ("kept", "purged", "replaced", "rolled")
@@ -87,7 +87,7 @@ def test_a_bus_and_a_table_that_changed_while_frazil_was_down(product: Product) 
     assert {table: stored(product, table) for table in TABLES} == {table: ["a", "b"] for table in TABLES}
 
     # What is acknowledged from here on is on the bus alone.
-    signal_to(product.part("pipeline"), signal.SIGSTOP)
+    stop(product.part("pipeline"))
     for table in TABLES:
         publish(product, table, "c")
     streams = {table: str(product.ask("GET", f"/v1/tables/{table}").json()["stream"]) for table in TABLES}

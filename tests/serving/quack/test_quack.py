@@ -15,11 +15,11 @@ import duckdb
 import pytest
 
 from frazil.errors import NotFound
-from frazil.runtime.machine import free_port
 from frazil.serving.artifact import build
 from frazil.serving.quack import QuackOfTable, QuackServer
 from frazil.serving.sql import walls
 from frazil.storage import Warehouse
+from tests.ports import free_port
 from tests.serving.artifact.killing import Place
 from tests.serving.artifact.samples import PARTS, source
 
