@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +19,8 @@ from tests.contract.servers import running_postgres
 
 ADMIN_TOKEN = "frz_" + "a" * 43
 GRANTS = parse_grants(["sql", "read:notes"])
-REVOKED_WITHIN_SECONDS = 5.0
+PATIENCE_SECONDS = 120.0
+"""A bound against hanging on a busy machine, not a measurement."""
 
 
 class Breakable(TokenStore):
@@ -64,14 +64,10 @@ async def refused(call: Awaitable[Identity]) -> FrazilError:
     return told.value
 
 
-async def until(reached: Callable[[], Awaitable[bool]], seconds: float) -> float:
-    """How long it took."""
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
-        if await reached():
-            return time.monotonic() - began
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s")
+async def until(reached: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await reached():
+            await asyncio.sleep(0.02)
 
 
 async def test_who_is_who(lake: Lake, tmp_path: Path) -> None:
@@ -100,6 +96,7 @@ async def test_a_revocation_holds_everywhere_in_time(lake: Lake, tmp_path: Path)
         made, secret = one.tokens.create("a", GRANTS, created_by="admin")
         await one.identify(secret)
         await two.identify(secret)
+        two._known._store = store = Breakable(lake.registry)
         one.tokens.revoke(made.id)
         await one.see_changes()
         assert (await refused(one.identify(secret))).status == 401, "at once where it was done"
@@ -111,7 +108,8 @@ async def test_a_revocation_holds_everywhere_in_time(lake: Lake, tmp_path: Path)
                 return True
             return False
 
-        await until(is_refused, REVOKED_WITHIN_SECONDS)
+        await until(is_refused)
+        assert store.looks <= 2, "by the next look, and the settings say that one comes within 4 s"
 
 
 async def test_the_old_secret_of_a_rotation_ends_everywhere(lake: Lake, tmp_path: Path) -> None:
@@ -127,7 +125,7 @@ async def test_the_old_secret_of_a_rotation_ends_everywhere(lake: Lake, tmp_path
                 return True
             return False
 
-        await until(has_changed, REVOKED_WITHIN_SECONDS)
+        await until(has_changed)
         assert (await two.identify(new)).id == made.id
 
 
@@ -140,7 +138,7 @@ async def test_use_is_noted(lake: Lake, tmp_path: Path) -> None:
         async def noted() -> bool:
             return (await asyncio.to_thread(access.tokens.get, made.id)).last_used_at is not None
 
-        await until(noted, 10)
+        await until(noted)
         version = access.tokens.version()
         for _ in range(20):
             await access.identify(secret)
@@ -265,7 +263,7 @@ async def test_a_postgres_that_hangs_and_dies(tmp_path: Path) -> None:
                     return True
                 return False
 
-            await until(is_closed, 15)
+            await until(is_closed)
             assert await access.identify(ADMIN_TOKEN) == ADMIN
             server.resume()
             server.kill()
@@ -275,5 +273,5 @@ async def test_a_postgres_that_hangs_and_dies(tmp_path: Path) -> None:
             async def is_open() -> bool:
                 return not await is_closed()
 
-            await until(is_open, 30)
+            await until(is_open)
         lake.close()

@@ -18,6 +18,8 @@ from frazil.errors import BusGap, BusReplaced, Conflict, InvalidInput, TooLarge,
 from tests.contract.servers import Server, running_nats, running_postgres
 
 MEGABYTE = 1 << 20
+PATIENCE_SECONDS = 120.0
+"""A bound against hanging on a busy machine, not a measurement."""
 
 
 @dataclass
@@ -424,7 +426,7 @@ async def test_a_full_stream_refuses_writes_nothing_and_recovers_after_a_trim(ri
 
 async def test_waiting_ends_when_the_head_moves(rig: Rig, stream: Stream) -> None:
     publisher = await (await rig.connect()).open("main.orders")
-    waiting = [asyncio.create_task(stream.wait(above, timeout_seconds=30)) for above in (0, 0, 2)]
+    waiting = [asyncio.create_task(stream.wait(above, timeout_seconds=PATIENCE_SECONDS)) for above in (0, 0, 2)]
     await asyncio.sleep(0.2)
     assert not any(task.done() for task in waiting)
     await publish(publisher, "a", "b")
@@ -436,18 +438,17 @@ async def test_waiting_ends_when_the_head_moves(rig: Rig, stream: Stream) -> Non
     assert len(await stream.read(1)) == 3
 
 
-async def test_waiting_is_quick(rig: Rig, stream: Stream) -> None:
-    """A waiter is told: it does not find out when it looks again by itself."""
+async def test_a_waiter_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not find out when it looks again by itself, nor when its time is over: both come much later."""
+    for module in (nats, postgres):
+        monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 100 * PATIENCE_SECONDS)
+    stream = await (await rig.connect()).create("main.orders")
     publisher = await (await rig.connect()).open("main.orders")
-    delays = []
     for number in range(21):
-        waiting = asyncio.create_task(stream.wait(number, timeout_seconds=30))
+        waiting = asyncio.create_task(stream.wait(number, timeout_seconds=100 * PATIENCE_SECONDS))
         await asyncio.sleep(0.03)
         await publish(publisher, "x")
-        answered = time.perf_counter()
-        assert await waiting == number + 1
-        delays.append(time.perf_counter() - answered)
-    assert sorted(delays)[10] < min(nats.LOOK_AGAIN_SECONDS, postgres.LOOK_AGAIN_SECONDS) / 4
+        assert await asyncio.wait_for(waiting, PATIENCE_SECONDS) == number + 1
 
 
 async def test_waiting_ends_with_the_time(stream: Stream) -> None:
@@ -486,11 +487,12 @@ async def test_what_was_acknowledged_survives_a_kill_of_the_server(crashing: Ser
                 return
 
     producers = [asyncio.create_task(produce(producer)) for producer in range(8)]
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(acknowledged) <= 50:
+            await asyncio.sleep(0.01)
     await asyncio.to_thread(crashing.kill)
-    await asyncio.wait_for(asyncio.gather(*producers), 15)
+    await asyncio.wait_for(asyncio.gather(*producers), PATIENCE_SECONDS)
     await asyncio.to_thread(crashing.start)
-    assert len(acknowledged) > 8
     # The same handle works again by itself, and reads what the crash left.
     last = await until_available(lambda: publish(stream, "after"))
     found = {delivery.sequence: delivery.body.decode() for delivery in await read_all(stream, 1)}
@@ -510,7 +512,7 @@ async def test_a_publish_while_the_server_is_away_fails_soon_and_is_not_sent_lat
     await asyncio.to_thread(crashing.kill)
     for messages in (text("lost"), text("lost", "lost")):
         with pytest.raises(Unavailable) as error:
-            await asyncio.wait_for(stream.publish(messages, message_id=fresh()), 10)
+            await asyncio.wait_for(stream.publish(messages, message_id=fresh()), PATIENCE_SECONDS)
         assert error.value.code == "bus_unavailable"
         assert "not-a-secret" not in str(error.value)
     await asyncio.to_thread(crashing.start)
@@ -527,7 +529,7 @@ async def test_a_server_that_hangs_is_an_unknown_outcome_and_a_repeat_is_safe(cr
     try:
         for messages, message_id in ((text("b"), "one"), (text("c", "d"), "two")):
             with pytest.raises(Unavailable) as error:
-                await asyncio.wait_for(stream.publish(messages, message_id=message_id), 45)
+                await asyncio.wait_for(stream.publish(messages, message_id=message_id), PATIENCE_SECONDS)
             assert error.value.code == "bus_unavailable"
     finally:
         crashing.resume()
@@ -541,13 +543,13 @@ async def test_a_server_that_hangs_is_an_unknown_outcome_and_a_repeat_is_safe(cr
 @with_a_server
 async def test_a_waiter_survives_a_restart_of_the_server(crashing: Server, rig: Rig, stream: Stream) -> None:
     await publish(stream, "a")
-    waiting = asyncio.create_task(stream.wait(1, timeout_seconds=60))
+    waiting = asyncio.create_task(stream.wait(1, timeout_seconds=PATIENCE_SECONDS))
     await asyncio.sleep(0.2)
     await asyncio.to_thread(crashing.kill)
     await asyncio.to_thread(crashing.start)
     other = await (await rig.connect()).open("main.orders")
     await publish(other, "b")
-    assert await asyncio.wait_for(waiting, 20) == 2
+    assert await asyncio.wait_for(waiting, PATIENCE_SECONDS) == 2
 
 
 @with_a_server
@@ -587,7 +589,7 @@ async def test_a_publish_of_several_messages_is_all_or_nothing_when_the_server_i
 
         # Several, so that the server is busy with one or the other commit at any moment.
         producers = [asyncio.create_task(produce(f"{crash}.{producer}")) for producer in range(6)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not acknowledged:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.3 * lucky.random())
@@ -610,7 +612,7 @@ async def test_a_publish_of_several_messages_is_all_or_nothing_when_the_server_i
 
 async def until_available(ask: Callable[[], Awaitable[int]]) -> int:
     """The client connects again by itself; give it the time."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return await ask()

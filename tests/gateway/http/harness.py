@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from frazil.serving.settings import SearchSettings
 from frazil.storage import Journal
 
 TOKEN = "frz_a-token-for-tests-that-is-long-enough-to-be-one"
+PATIENCE_SECONDS = 120.0
 NDJSON = {"content-type": "application/x-ndjson"}
 ORDERS = {"name": "orders", "columns": {"item": "string", "amount": "long"}}
 
@@ -102,6 +104,13 @@ async def running(
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers, timeout=60) as http:
         yield Running(gateway, http)
     await gateway.close()
+
+
+async def eventually(reached: Callable[[], Awaitable[object]]) -> None:
+    """The bound is against hanging on a busy machine, not a measurement."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await reached():
+            await asyncio.sleep(0.05)
 
 
 def event(event_id: str, item: str = "ice", amount: int = 1, **more: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 from frazil.bus.memory import MemoryBus
 from frazil.gateway.http.bodies import BodyReader
 from frazil.lake import Lake
-from tests.gateway.http.harness import NDJSON, TOKEN, Running, event, ndjson, running
+from tests.gateway.http.harness import NDJSON, TOKEN, Running, commit, event, eventually, ndjson, running
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,18 @@ async def test_too_many_requests_at_once(memory_bus: MemoryBus, lake: Lake, tmp_
     async with running(memory_bus, lake, tmp_path, max_concurrent_requests=2) as gateway:
         await gateway.declare()
         receipt = await gateway.accept([event("a")])
-        waits = [gateway.http.get(f"/v1/visibility?token={receipt['token']}&wait_s=1") for _ in range(2)]
+        waits = [gateway.http.get(f"/v1/visibility?token={receipt['token']}&wait_s=300") for _ in range(2)]
         waiting = asyncio.gather(*waits)
-        await asyncio.sleep(0.1)
+
+        async def is_full() -> bool:
+            return gateway.gateway.metrics._in_flight._value.get() == 2
+
+        await eventually(is_full)
         refused = await gateway.send([event("b")])
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
         assert "retry-after" in refused.headers
         assert (await gateway.http.get("/v1/health")).status_code == 200
+        await commit(memory_bus, lake)
         await waiting
         assert (await gateway.accept([event("b")]))["accepted"] == 1
 

@@ -11,7 +11,7 @@ import pytest
 from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
 from frazil.lake import Lake
-from tests.gateway.http.harness import ORDERS, Running, commit, event, on_the_bus, running, stored_ids
+from tests.gateway.http.harness import ORDERS, Running, commit, event, eventually, on_the_bus, running, stored_ids
 
 FULL: dict[str, Any] = {
     "name": "raw.full",
@@ -143,12 +143,11 @@ async def test_events_after_another_gateway_altered_the_table(
         await one.declare()
         await other.accept([event("a")])
         await one.http.patch("/v1/tables/orders", json={"add_columns": {"note": "string"}})
-        for _ in range(100):
-            answer = await other.send([{"id": "b", "data": {"note": "seen"}}])
-            if answer.status_code == 202:
-                break
-            await asyncio.sleep(0.05)
-        assert answer.status_code == 202, answer.text
+
+        async def is_known() -> bool:
+            return (await other.send([{"id": "b", "data": {"note": "seen"}}])).status_code == 202
+
+        await eventually(is_known)
         assert (await on_the_bus(memory_bus, lake))["note"].to_pylist() == [None, "seen"]
 
 

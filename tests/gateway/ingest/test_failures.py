@@ -15,7 +15,7 @@ from frazil.gateway.ingest.index import StreamIndex
 from frazil.lake import Lake
 from tests.contract.servers import running_nats
 from tests.gateway.http.conftest import STREAM_BYTES
-from tests.gateway.http.harness import Running, commit, event, on_the_bus, running, stored_ids
+from tests.gateway.http.harness import Running, commit, event, eventually, on_the_bus, running, stored_ids
 
 
 async def test_a_lost_reply_then_a_retry_is_one_row(gateway: Running, memory_bus: MemoryBus, lake: Lake) -> None:
@@ -78,12 +78,12 @@ async def test_a_real_bus_killed_and_back(lake: Lake, tmp_path: Path) -> None:
             health = (await gateway.http.get("/v1/health")).json()
             assert (health["status"], health["parts"]["bus"]["status"]) == ("degraded", "down")
             server.start()
-            for _ in range(100):
+
+            async def is_back() -> bool:
                 answer = await gateway.send([event("a"), event("b")])
-                if answer.status_code == 202:
-                    break
-                await asyncio.sleep(0.1)
-            assert answer.json()["duplicates"] >= 1
+                return answer.status_code == 202 and answer.json()["duplicates"] >= 1
+
+            await eventually(is_back)
             assert (await on_the_bus(bus, lake))["_id"].to_pylist() == ["a", "b"]
         await bus.close()
 

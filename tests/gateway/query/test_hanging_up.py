@@ -68,7 +68,7 @@ async def test_hanging_up_ends_the_query(memory_bus: MemoryBus, lake: Lake, tmp_
         await asyncio.wait_for(serving, 60)
 
 
-async def _until(reached: object, seconds: float = 30.0) -> None:
+async def _until(reached: object, seconds: float = 120.0) -> None:
     assert callable(reached)
     async with asyncio.timeout(seconds):
         while not reached():

@@ -367,10 +367,10 @@ async def test_a_model_takes_the_place_of_another(place: Place) -> None:
         second = place.of_year(2, watermark=101)
         renamed = await asyncio.to_thread(_of_model, place, "second")
         for entry in (second, renamed):
-            await asyncio.sleep(0.1)
+            await until(lambda: models, "a search with the first model")
             await place.promote(entry)
             await half.serves(entry)
-        await asyncio.sleep(0.2)
+        await until(lambda: ("second", renamed.generation) in models, "a search with the second model")
         over.set()
         await asyncio.gather(*clients)
         served = await half.of()
