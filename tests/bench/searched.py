@@ -11,7 +11,7 @@ from typing import Any
 from frazil.bench.searchers import Searchers
 
 Answering = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
-_WAIT_SECONDS = 20
+_WAIT_SECONDS = 120
 
 
 async def told_by(answering: Answering, order: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.bench.test_bench import bench
 
 RUN = "ab12"
 ROWS = 400
-WAIT_SECONDS = 20
+WAIT_SECONDS = 120
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def stored_bytes(blocks: Path) -> int:
 def kill_while_it_copies(nats: NatsServer, blocks: Path) -> None:
     """The staged batch lies in another folder: once the stream's own files grow, its commit is under way."""
     before = stored_bytes(blocks)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while stored_bytes(blocks) == before:
         assert time.monotonic() < deadline, "no commit was seen"
     nats.kill()

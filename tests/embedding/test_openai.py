@@ -56,7 +56,7 @@ def server(running: EmbeddingServer) -> EmbeddingServer:
 
 def model_at(server: EmbeddingServer, key: str = "", **words: Any) -> OpenAI:
     given: dict[str, Any] = {"url": server.url, "model": "tiny", "dims": DIMS, "batch": 4, "retries": 2}
-    settings = ModelSettings(provider="openai", **(given | {"timeout_seconds": 5.0} | words))
+    settings = ModelSettings(provider="openai", **(given | {"timeout_seconds": 60.0} | words))
     return OpenAI(ModelSpec("far", settings, SecretStr(key) if key else None))
 
 

@@ -17,7 +17,7 @@ from frazil.lake import Job, Lake, ask_job, job_status, open_jobs, open_lake, te
 from frazil.pipeline.jobs import Doer, JobRunner, Timer
 from frazil.storage import Journal, Warehouse
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 
 
 class Commanded:

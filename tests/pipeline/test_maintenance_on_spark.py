@@ -142,7 +142,7 @@ async def test_compaction_beside_a_stream_of_commits_loses_nothing(spark_lake: S
 
     beside = threading.Thread(target=maintain)
     beside.start()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     try:
         while (outcomes.count("compact") < 4 or place.sent < 60) and time.monotonic() < deadline:
             await place.commit(1)

@@ -23,7 +23,7 @@ from tests.lake_fixtures import events, send
 
 SPEC = parse_table({"name": "t", "columns": {"v": "long"}})
 LIMITS = Limits(max_rows=4, max_bytes=1 << 30, max_age_seconds=0.0)
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class Watched(MemoryTarget):

@@ -18,7 +18,7 @@ from tests.lake.staging import append
 from tests.lake_fixtures import some_table
 
 OFTEN = MaintenanceSettings(interval_seconds=0.01, min_small_files=2)
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
 
-def eventually(holds: Callable[[], Any], *, seconds: float = 30.0) -> Any:
+def eventually(holds: Callable[[], Any], *, seconds: float = 120.0) -> Any:
     """What `holds` returns once it is true; a bound against hanging, not a measurement."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):

@@ -16,7 +16,7 @@ from frazil.vault.sync import SyncReport, Which
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import write
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 class Watched:

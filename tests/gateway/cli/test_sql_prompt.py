@@ -221,7 +221,7 @@ class Terminal:
         os.write(self.screen, keys)
 
     def wait_for(self, pattern: bytes) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not re.search(pattern, self.seen):
             left = deadline - time.monotonic()
             assert left > 0, f"{pattern!r} did not appear in {self.seen!r}"
@@ -235,7 +235,7 @@ class Terminal:
         self.seen = b""
 
     def exit_code(self) -> int:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             code = self._process.poll()
             if code is not None:
@@ -264,7 +264,7 @@ def test_a_real_terminal(server: QueryServer, tmp_path: Path) -> None:
         terminal.wait_for(rb"1 row(?s:.)*frazil>")
         terminal.forget()
         terminal.type(f"{SLOW};\r".encode())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not any(SLOW.encode() in body for *_, body in server.requests) and time.monotonic() < deadline:
             time.sleep(0.02)
         terminal.type(b"\x03")

@@ -179,8 +179,9 @@ async def test_a_body_that_does_not_come(memory_bus: MemoryBus, lake: Lake, tmp_
         await asyncio.sleep(30)
         yield b'"a"}'
 
+    async with running(memory_bus, lake, tmp_path) as patient:
+        await patient.declare()
     for bodies in (BodyReader(idle_seconds=0.05), BodyReader(total_seconds=0.05)):
         async with running(memory_bus, lake, tmp_path, bodies=bodies) as gateway:
-            await gateway.declare()
             answer = await gateway.http.post("/v1/tables/orders/events", content=never(), headers=NDJSON)
             assert (answer.status_code, answer.json()["error"]["code"]) == (408, "body_timeout")

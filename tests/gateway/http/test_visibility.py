@@ -18,7 +18,7 @@ from tests.gateway.http.harness import Running, commit, event, running
 async def commit_when_urgent(bus: EventBus, lake: Lake) -> None:
     """What the pipeline does when somebody waits."""
     stream = await bus.open(lake.table("main.orders").stream)
-    head = await stream.wait(0, timeout_seconds=10)
+    head = await stream.wait(0, timeout_seconds=120)
     assert (await stream.read(head))[0].headers[URGENT] == "1"
     await commit(bus, lake)
 
@@ -27,7 +27,7 @@ async def test_wait_visible_answers_with_the_snapshot(bus: EventBus, lake: Lake,
     async with running(bus, lake, tmp_path) as gateway:
         await gateway.declare()
         answer, _ = await asyncio.gather(
-            gateway.send([event("a")], query="?wait=visible&timeout_s=20"), commit_when_urgent(bus, lake)
+            gateway.send([event("a")], query="?wait=visible&timeout_s=120"), commit_when_urgent(bus, lake)
         )
         assert answer.status_code == 200, answer.text
         assert answer.json()["snapshot_id"] == lake.table("main.orders").snapshot_id
@@ -61,7 +61,7 @@ async def test_asking_by_token(bus: EventBus, lake: Lake, tmp_path: Path) -> Non
         one = await commit(bus, lake)
         second = await gateway.accept([event("b")])
         both = str(Token.parse(first["token"]).merge(Token.parse(second["token"])))
-        waiting = asyncio.create_task(gateway.http.get("/v1/visibility", params={"token": both, "wait_s": 20}))
+        waiting = asyncio.create_task(gateway.http.get("/v1/visibility", params={"token": both, "wait_s": 120}))
         await asyncio.sleep(0.05)
         two = await commit(bus, lake)
         answer = await waiting

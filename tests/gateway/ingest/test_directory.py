@@ -51,13 +51,13 @@ class Looks:
         def counted() -> dict[str, str]:
             self.count += 1
             found = look()
-            self.may_end.wait(20)
+            self.may_end.wait(120)
             return found
 
         monkeypatch.setattr(lake, "locations", counted)
 
     async def begun(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while self.count < count:
                 await asyncio.sleep(0.001)
 

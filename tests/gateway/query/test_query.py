@@ -85,7 +85,7 @@ async def test_min_token_waits_for_the_commit(house: House) -> None:
     table = await house.table(COLUMNS)
     token = await house.send(table, {"item": "ice", "amount": 1})
     waiting = asyncio.create_task(
-        house.rows(f"SELECT item FROM {table}", freshness="committed", min_token=token, timeout_s=20)
+        house.rows(f"SELECT item FROM {table}", freshness="committed", min_token=token, timeout_s=120)
     )
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -359,7 +359,7 @@ async def test_a_tail_that_is_too_long_is_told_or_waited_for(house: House) -> No
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "tail_too_long")
         assert answer.json()["error"]["details"]["events"] == 200
         assert await house.rows(f"SELECT count(*) FROM {table}", freshness="committed") == [[0]]
-        waiting = asyncio.create_task(house.rows(f"SELECT count(*) FROM {table}", when_behind="wait", timeout_s=20))
+        waiting = asyncio.create_task(house.rows(f"SELECT count(*) FROM {table}", when_behind="wait", timeout_s=120))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await house.commit(table)

@@ -41,7 +41,7 @@ SHELF = "main.notes"
 BY_WORD = Pace(look_seconds=3600, prove_seconds=3600, renew_seconds=3600, retry_seconds=0.05)
 # And here all by the clock.
 BY_CLOCK = Pace(look_seconds=0.05, prove_seconds=3600, renew_seconds=0.1, retry_seconds=0.02, linger_seconds=0.1)
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 _numbers = itertools.count(1)
 
 

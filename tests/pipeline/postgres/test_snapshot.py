@@ -60,7 +60,7 @@ def test_readers_that_come_after_the_exporter_was_lost_are_told_so(source: Sourc
         exporter = backend(snapshot)
         source.run(f"SELECT pg_terminate_backend({exporter})")
         until_gone = "SELECT count(*) FROM pg_stat_activity WHERE pid = {}"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while source.run(until_gone.format(exporter)).strip() != "0":
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -147,7 +147,7 @@ def test_what_would_move_rows_waits_for_the_snapshot(source: Source, rewrite: st
     source.run("DELETE FROM t WHERE n % 2 = 0")
     with exported(source.dsn, select(source.dsn, source.schema, ["t"])) as snapshot:
         wait = in_background(source, rewrite)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not source.run("SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'").strip():
             assert time.monotonic() < deadline, "it does not wait"
             time.sleep(0.05)
@@ -170,8 +170,9 @@ def test_what_would_move_rows_waits_for_the_snapshot(source: Source, rewrite: st
 
 def test_a_table_that_is_being_altered_is_refused_and_the_others_go_on(source: Source) -> None:
     source.run("CREATE TABLE busy (n int)", "CREATE TABLE free (n int)", "INSERT INTO free VALUES (1)")
-    wait = in_background(source, "BEGIN", "LOCK TABLE busy", "SELECT pg_sleep(6)", "COMMIT")
-    deadline = time.monotonic() + 30
+    until_told = "DO $$ BEGIN PERFORM pg_sleep(600); EXCEPTION WHEN query_canceled THEN NULL; END $$"
+    wait = in_background(source, "BEGIN", "LOCK TABLE busy", until_told, "COMMIT")
+    deadline = time.monotonic() + 120
     while not source.run("SELECT 1 FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock'").strip():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -181,6 +182,7 @@ def test_a_table_that_is_being_altered_is_refused_and_the_others_go_on(source: S
         assert snapshot.refused[0].error.transient
         (free,) = snapshot.tables
         assert read_table(snapshot, free, plan_table(free, str)).num_rows == 1
+    source.run("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'DO %pg_sleep(600)%'")
     wait()
 
 

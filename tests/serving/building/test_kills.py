@@ -21,7 +21,7 @@ from tests.lake.staging import append
 from tests.serving.building.build_probe import do_builds
 from tests.serving.building.yard import Yard
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 _Found = TypeVar("_Found")
 POINTS = [
     "build_folded",

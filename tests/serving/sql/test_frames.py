@@ -17,7 +17,7 @@ async def read(raw: bytes, max_bytes: int = 1000) -> Frame:
     reader = asyncio.StreamReader()
     reader.feed_data(raw)
     reader.feed_eof()
-    return await asyncio.wait_for(read_frame(reader, max_bytes), 5)
+    return await asyncio.wait_for(read_frame(reader, max_bytes), 60)
 
 
 async def test_what_is_packed_is_read() -> None:

@@ -174,7 +174,7 @@ async def test_more_than_memory_holds_is_said_and_can_be_waited_for(house: Searc
     answer = await house.ask_search(table=table, query="harbour")
     assert answer.status_code == 503 and answer.json()["error"]["code"] == "fresh_full"
     assert "frazil build" in answer.json()["error"]["hint"] and answer.headers["retry-after"]
-    waiting = asyncio.create_task(house.search(table, "harbour", when_behind="wait", timeout_s=30, k=50))
+    waiting = asyncio.create_task(house.search(table, "harbour", when_behind="wait", timeout_s=120, k=50))
     await asyncio.sleep(0.5)
     assert not waiting.done()
     await house.commit(table)

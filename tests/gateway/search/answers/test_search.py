@@ -39,7 +39,9 @@ async def test_what_is_only_received_is_not_committed(house: SearchHouse) -> Non
     assert await house.not_found(
         table=table, query="lantern", freshness="committed", min_token=second, timeout_s=0.3
     ) == (504, "visibility_timeout")
-    waiting = asyncio.create_task(house.search(table, "lantern", freshness="committed", min_token=second, timeout_s=20))
+    waiting = asyncio.create_task(
+        house.search(table, "lantern", freshness="committed", min_token=second, timeout_s=120)
+    )
     await asyncio.sleep(0.1)
     await house.commit(table)
     answer = await waiting
