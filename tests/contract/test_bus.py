@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from frazil.bus import BusMoved, Delivery, EventBus, Message, Stream, StreamMissing, nats, open_bus, postgres
+from frazil.bus import (
+    BusMoved,
+    Delivery,
+    EventBus,
+    Message,
+    Stream,
+    StreamMissing,
+    nats,
+    open_bus,
+    postgres,
+    postgres_link,
+)
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, Conflict, InvalidInput, TooLarge, Unavailable
 from tests.contract.servers import Server, running_nats, running_postgres
@@ -523,8 +534,14 @@ async def test_a_publish_while_the_server_is_away_fails_soon_and_is_not_sent_lat
 
 @pytest.mark.slow
 @with_a_server
-async def test_a_server_that_hangs_is_an_unknown_outcome_and_a_repeat_is_safe(crashing: Server, stream: Stream) -> None:
+async def test_a_server_that_hangs_is_an_unknown_outcome_and_a_repeat_is_safe(
+    crashing: Server, rig: Rig, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await publish(stream, "a")
+    # A connection that gives up sooner than the ones that serve.
+    monkeypatch.setattr(nats, "REQUEST_SECONDS", 2.0)
+    monkeypatch.setattr(postgres_link, "_COMMAND_SECONDS", 3.0)
+    stream = await (await rig.connect()).open("main.orders")
     crashing.pause()
     try:
         for messages, message_id in ((text("b"), "one"), (text("c", "d"), "two")):

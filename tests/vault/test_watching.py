@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from frazil.errors import FrazilError, Unavailable
-from frazil.vault import VaultSync, follow
+from frazil.vault import VaultSync, follow, watching
 from frazil.vault.sync import SyncReport, Which
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import write
@@ -45,7 +45,8 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(watching, "_AGAIN_MS", 200)
     found = Watched(tmp_path)
     yield found
     found.stop.set()
