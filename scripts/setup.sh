@@ -55,6 +55,16 @@ step() { # step LABEL TRY COMMAND...: run the command with its output in the log
         "$(awk -v a="$started" -v b="${EPOCHREALTIME:-$SECONDS}" 'BEGIN { printf "%.1f", b - a }')"
 }
 
+retried() { # retried COMMAND...: three times in all, for what a network that stumbles may break
+    local pause
+    for pause in 5 30; do
+        "$@" && return
+        printf '== again in %s s: %s\n' "$pause" "$*"
+        sleep "$pause"
+    done
+    "$@"
+}
+
 # ---- system packages ---------------------------------------------------------------------------------------------
 
 as_root() {
@@ -73,7 +83,7 @@ system_install() { # the package lists of a fresh machine are empty or old, so r
 
 need_package() { # need_package LABEL WHAT_IS_MISSING PACKAGE
     may_install || die "$2" "sudo apt-get install $3   (or your system's package of that name), then run this again"
-    step "$1" "run by hand: sudo apt-get install $3" system_install "$3"
+    step "$1" "run by hand: sudo apt-get install $3" retried system_install "$3"
 }
 
 # ---- Python ------------------------------------------------------------------------------------------------------
@@ -197,14 +207,14 @@ echo "Setting up frazil (details in $log)"
 : >"$log"
 jar_sets=()
 make_environment
-step "Python packages ($(grep -c '==' "$lock"), locked)" "check the network, then run this again" install_packages
+step "Python packages ($(grep -c '==' "$lock"), locked)" "check the network, then run this again" retried install_packages
 need_java
 if [[ $profile == dev ]]; then
     need_postgres
     jar_sets=(--s3 --postgres)
 fi
 step "Spark jars" "check the network, then run this again" \
-    "$venv/bin/python" scripts/fetch_jars.py ${jar_sets[@]+"${jar_sets[@]}"} --list "$venv/setup.$profile.jars"
+    retried "$venv/bin/python" scripts/fetch_jars.py ${jar_sets[@]+"${jar_sets[@]}"} --list "$venv/setup.$profile.jars"
 # Only a quicker start: where it cannot be made, frazil runs without.
 step "Spark class archive" "" bash -c "$venv/bin/python -m frazil.pipeline.classes || true"
 fingerprint "$profile" "$lock" >"$venv/setup.$profile.stamp"
