@@ -57,7 +57,7 @@ user = "frazil"
 sender = "frazil@example.org"
 recipients = ["dba@example.org"]
 """
-SLOW_LOOK_SECONDS = 2.0
+SLOW_LOOK_SECONDS = 4.0
 MAIL_PASSWORD = "mailed-and-secret"
 _DROPPED = "SELECT who, n FROM dropped ORDER BY n"
 

@@ -152,7 +152,7 @@ async def test_too_many_requests_at_once(memory_bus: MemoryBus, lake: Lake, tmp_
         waiting = asyncio.gather(*waits)
 
         async def is_full() -> bool:
-            return gateway.gateway.metrics._in_flight._value.get() == 2
+            return bool(gateway.gateway.metrics._in_flight._value.get() == 2)
 
         await eventually(is_full)
         refused = await gateway.send([event("b")])
