@@ -114,6 +114,9 @@ class Status:
         told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
         more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
         more += self._gateway.served.metrics() if self._gateway.served is not None else ()
+        more.append(
+            gauge("frazil_gateway_tasks", "Tasks of the gateway's event loop.", [([], len(asyncio.all_tasks()))])
+        )
         return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
 
     def _of_tables(self, told: dict[str, Standing]) -> Iterable[Metric]:
