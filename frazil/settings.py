@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from frazil.lake.settings import CatalogSettings, MaintenanceSettings
 from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings
 from frazil.serving.settings import SearchSettings
 from frazil.serving.sql.settings import QuerySettings
+from frazil.storage.secrets import read_private
 from frazil.storage.settings import WarehouseSettings
 
 __all__ = [
@@ -313,7 +313,7 @@ def _with_secrets(settings: Settings) -> Settings:
 
 
 def _one_line(name: str, path: Path) -> SecretStr:
-    lines = _read_private(name, path).splitlines()
+    lines = read_private(path.expanduser(), f"from {name}").splitlines()
     if len(lines) != 1 or not lines[0].strip():
         raise Misconfigured(
             f"{path} (from {name}) must have exactly one line", code="bad_secret_file", hint="write only the secret"
@@ -324,7 +324,7 @@ def _one_line(name: str, path: Path) -> SecretStr:
 def _key_pair(name: str, path: Path) -> dict[str, Any]:
     """The two halves of an S3 key; the file that AWS tools write (`[default]`, `aws_access_key_id = …`) is read too."""
     words: dict[str, str] = {}
-    for line in _read_private(name, path).splitlines():
+    for line in read_private(path.expanduser(), f"from {name}").splitlines():
         key, equals, value = line.partition("=")
         if equals:
             words.setdefault(key.strip().lower().removeprefix("aws_"), value.strip().strip("\"'"))
@@ -335,25 +335,6 @@ def _key_pair(name: str, path: Path) -> dict[str, Any]:
             hint="write the two lines access_key_id = … and secret_access_key = …",
         )
     return {"access_key_id": words["access_key_id"], "secret_access_key": SecretStr(words["secret_access_key"])}
-
-
-def _read_private(name: str, path: Path) -> str:
-    path = path.expanduser()
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o177:
-            raise Misconfigured(
-                f"{path} (from {name}) has mode {mode:04o}, others could read it",
-                code="secret_file_mode",
-                hint=f"chmod 600 {path}",
-            )
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misconfigured(
-            f"{path} (from {name}) cannot be read: {error}",
-            code="bad_secret_file",
-            hint="make it a text file of mode 0600 that belongs to you",
-        ) from error
 
 
 def _names() -> dict[str, Any]:
