@@ -25,18 +25,17 @@ from frazil.pipeline.csv.dialect import CsvOptions, Dialect
 from frazil.pipeline.csv.ranges import CsvRange, FileMark, changed
 from frazil.pipeline.csv.source import (
     HEAD_BYTES,
-    UTF8,
     UTF8_BOM,
     HashedFile,
     compression_of,
     decoded,
     encoding_of,
-    known_encoding,
     not_in_encoding,
     peek,
     unpacked,
     without_prefix,
 )
+from frazil.pipeline.csv.text_encodings import UTF8, known_encoding
 
 # Chunks that fit into the cache of a core: 460 MB/s, against 290 with chunks of 4 MB.
 CHUNK_BYTES = 512 << 10

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
+from frazil.pipeline.csv.text_encodings import UTF8
 
 HEAD_BYTES = 16 << 10
 _CHUNKS_BEHIND = 8
-UTF8 = "utf-8"
 UTF8_BOM = codecs.BOM_UTF8
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 _BOMS = (
@@ -101,21 +101,6 @@ def encoding_of(head: bytes) -> str:
     if first > 0.2 and second < 0.01 and head.count(b"\0\n") >= line_ends:
         return "utf-16-be"
     return UTF8
-
-
-def known_encoding(name: str) -> str:
-    """The name of an encoding as Python spells it, or `InvalidInput`."""
-    try:
-        info = codecs.lookup(name)
-        if "a".encode(name).decode(name) == "a":
-            return UTF8 if info.name == "utf-8-sig" else info.name
-    except (LookupError, UnicodeError, TypeError, ValueError):
-        pass
-    raise InvalidInput(
-        f"{name[:40]!r} is not an encoding of text",
-        code="bad_encoding",
-        hint="for example utf-8, utf-16, latin-1, cp1252",
-    )
 
 
 def decoded(chunks: Iterator[bytes], encoding: str, path: str) -> Iterator[bytes]:
