@@ -77,6 +77,12 @@ class IngestSettings(BaseModel):
     max_upload_bytes: ByteSize = Field(
         default=ByteSize(20 << 30), gt=0, description="Largest file that may be uploaded for a load."
     )
+    max_unpacked_bytes: ByteSize = Field(
+        default=ByteSize(100 << 30), gt=0, description="Most bytes that the packed files of one load may unpack to."
+    )
+    max_unpack_ratio: int = Field(
+        default=250, ge=10, description="How many times its size a packed file above 64 MB may unpack to."
+    )
     max_event_bytes: ByteSize = Field(default=ByteSize(1 << 20), gt=0, description="Largest single event.")
     max_events: int = Field(default=200_000, gt=0, description="Most events in one request.")
     max_depth: int = Field(default=32, gt=0, le=256, description="Deepest nesting of an event.")
@@ -93,7 +99,8 @@ class Settings(BaseModel):
         default=Path("./frazil-data"), description="Everything that frazil keeps is in this directory."
     )
     min_free_bytes: ByteSize = Field(
-        default=ByteSize(500_000_000), description="frazil does not start with less free disk space than this."
+        default=ByteSize(500_000_000),
+        description="frazil does not start, take uploads or unpack files with less free disk space than this.",
     )
     drain_seconds: float = Field(
         default=15.0, gt=0, description="How long each part may take to finish its work at a stop."
