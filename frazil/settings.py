@@ -77,6 +77,12 @@ class IngestSettings(BaseModel):
     max_upload_bytes: ByteSize = Field(
         default=ByteSize(20 << 30), gt=0, description="Largest file that may be uploaded for a load."
     )
+    max_waiting_upload_bytes: ByteSize = Field(
+        default=ByteSize(50 << 30),
+        gt=0,
+        description="Most bytes of uploads of one token that wait for their loads; admins have no such limit.",
+    )
+    max_open_jobs: int = Field(default=32, ge=1, description="Most open jobs of one token; admins have no such limit.")
     max_unpacked_bytes: ByteSize = Field(
         default=ByteSize(100 << 30), gt=0, description="Most bytes that the packed files of one load may unpack to."
     )
