@@ -189,3 +189,22 @@ def test_the_way_to_the_first_event_imports_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("section", "url"),
+    [
+        ("bus", "postgresql://db.example/bus?passfile=/tmp/p"),
+        ("bus", "postgresql://db.example/bus?sslmode=require&service=x"),
+        ("bus", "postgresql://db.example/bus?options=-cfsync%3Doff"),
+        ("catalog", "postgresql://db.example/lake?socketFactory=org.example.Evil"),
+        ("catalog", "postgresql://db.example/lake?loggerFile=/tmp/x"),
+    ],
+)
+def test_addresses_of_databases_have_no_options(section: str, url: str) -> None:
+    error = refused(f"[{section}]\nurl = '{url}'")
+    assert error.code == "wrong_setting" and "has no options" in error.message
+
+
+def test_an_address_of_a_bus_may_say_how_it_is_encrypted() -> None:
+    assert loaded("[bus]\nurl = 'postgresql://db.example/bus?sslmode=verify-full'").bus.url

@@ -83,6 +83,9 @@ class SourceSettings(BaseModel):
 
     dsn_env: str | None = Field(default=None, description="Environment variable that holds the DSN.")
     dsn_file: Path | None = Field(default=None, description="File of mode 0600 whose only line is the DSN.")
+    ca_file: Path | None = Field(
+        default=None, description="Certificates of the authorities that a server with sslmode=verify-full may have."
+    )
     tables: tuple[str, ...] = Field(
         default=("*",), min_length=1, description="Tables to read: names, patterns with * and ?, or * for all."
     )

@@ -39,6 +39,11 @@ def range_read(settings: SourceSettings, dsn: Dsn, snapshot: Exported, plan: Tab
 
 def read_dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None = None) -> Dsn:
     """The DSN of the source `name`; says what to write where if there is none."""
+    dsn = _dsn(name, settings, environment)
+    return dsn if settings.ca_file is None else dsn.trusting(str(settings.ca_file.expanduser().absolute()))
+
+
+def _dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None) -> Dsn:
     environment = os.environ if environment is None else environment
     if settings.dsn_file is not None:
         path = settings.dsn_file.expanduser()
