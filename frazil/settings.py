@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import stat
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -22,9 +22,11 @@ from frazil.bus.settings import BusSettings
 from frazil.embedding.settings import ModelSettings
 from frazil.errors import Misconfigured
 from frazil.lake.settings import CatalogSettings, MaintenanceSettings
-from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings
+from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings, flat_settings
+from frazil.pipeline.spark_secrets import is_secret
 from frazil.serving.settings import SearchSettings
 from frazil.serving.sql.settings import QuerySettings
+from frazil.storage.secrets import read_private
 from frazil.storage.settings import WarehouseSettings
 
 __all__ = [
@@ -77,6 +79,18 @@ class IngestSettings(BaseModel):
     max_upload_bytes: ByteSize = Field(
         default=ByteSize(20 << 30), gt=0, description="Largest file that may be uploaded for a load."
     )
+    max_waiting_upload_bytes: ByteSize = Field(
+        default=ByteSize(50 << 30),
+        gt=0,
+        description="Most bytes of uploads of one token that wait for their loads; admins have no such limit.",
+    )
+    max_open_jobs: int = Field(default=32, ge=1, description="Most open jobs of one token; admins have no such limit.")
+    max_unpacked_bytes: ByteSize = Field(
+        default=ByteSize(100 << 30), gt=0, description="Most bytes that the packed files of one load may unpack to."
+    )
+    max_unpack_ratio: int = Field(
+        default=250, ge=10, description="How many times its size a packed file above 64 MB may unpack to."
+    )
     max_event_bytes: ByteSize = Field(default=ByteSize(1 << 20), gt=0, description="Largest single event.")
     max_events: int = Field(default=200_000, gt=0, description="Most events in one request.")
     max_depth: int = Field(default=32, gt=0, le=256, description="Deepest nesting of an event.")
@@ -93,7 +107,8 @@ class Settings(BaseModel):
         default=Path("./frazil-data"), description="Everything that frazil keeps is in this directory."
     )
     min_free_bytes: ByteSize = Field(
-        default=ByteSize(500_000_000), description="frazil does not start with less free disk space than this."
+        default=ByteSize(500_000_000),
+        description="frazil does not start, take uploads or unpack files with less free disk space than this.",
     )
     drain_seconds: float = Field(
         default=15.0, gt=0, description="How long each part may take to finish its work at a stop."
@@ -211,8 +226,21 @@ def _take_file(path: Path, values: dict[str, Any], places: dict[str, str]) -> No
                 code="secret_in_file",
                 hint=f"write the address without it and set {_variable(name.replace('url', 'password'))}",
             )
+        if name == "pipeline.spark_conf" and isinstance(value, Mapping):
+            _refuse_spark_secrets(value, path)
         _put(values, name, value)
         places[name] = str(path)
+
+
+def _refuse_spark_secrets(conf: Mapping[str, Any], path: Path) -> None:
+    for key, value in flat_settings(conf).items():
+        if is_secret(key, str(value)):
+            raise Misconfigured(
+                f"{key} of pipeline.spark_conf is a secret and stands in {path}",
+                code="secret_in_file",
+                hint="remove it there and write it into the file of mode 0600 that pipeline.spark_secrets_file names, "
+                "or into FRAZIL_PIPELINE__SPARK_CONF; and change the secret, it may have been copied with the file",
+            )
 
 
 def _take_environment(environment: Mapping[str, str], values: dict[str, Any], places: dict[str, str]) -> None:
@@ -269,8 +297,9 @@ def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path
     name = ".".join(str(part) for part in first["loc"])
     known = _names()
     field = known.get(name) or known.get(name.rpartition(".")[0])
-    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's, a key.
-    secret = _is_secret(name) or name.startswith(("sources.", "models."))
+    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's or Spark's, a
+    # key.
+    secret = _is_secret(name) or name.startswith(("sources.", "models.", "pipeline.spark_conf"))
     shown = "a value that does not fit" if secret else f"{first['input']!r}"
     looked = f"{_variable(name)}, then {config or FILE_NAME + ' (there is none here)'}"
     default = (
@@ -309,11 +338,32 @@ def _with_secrets(settings: Settings) -> Settings:
         catalog = catalog.model_copy(update={"password": _one_line("catalog.password_file", catalog.password_file)})
     if warehouse.credentials_file is not None:
         warehouse = warehouse.model_copy(update=_key_pair("warehouse.credentials_file", warehouse.credentials_file))
-    return settings.model_copy(update={"bus": bus, "catalog": catalog, "warehouse": warehouse})
+    pipeline = settings.pipeline
+    if pipeline.spark_secrets_file is not None:
+        secrets = _spark_secrets("pipeline.spark_secrets_file", pipeline.spark_secrets_file)
+        pipeline = pipeline.model_copy(update={"spark_conf": {**secrets, **pipeline.spark_conf}})
+    return settings.model_copy(update={"bus": bus, "catalog": catalog, "warehouse": warehouse, "pipeline": pipeline})
+
+
+def _spark_secrets(name: str, path: Path) -> dict[str, str]:
+    """Settings as Spark's own files have them: `key = value` or `key value`, and lines that begin with # are none."""
+    found = {}
+    for number, line in enumerate(read_private(path.expanduser(), f"from {name}").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        words = re.fullmatch(r"\s*(spark\.[^\s=]+)\s*[=\s]\s*(\S.*?)\s*", line)
+        if words is None:
+            raise Misconfigured(
+                f"line {number} of {path} (from {name}) is no setting of Spark",
+                code="bad_secret_file",
+                hint="write lines such as spark.authenticate.secret = …",
+            )
+        found[words[1]] = words[2]
+    return found
 
 
 def _one_line(name: str, path: Path) -> SecretStr:
-    lines = _read_private(name, path).splitlines()
+    lines = read_private(path.expanduser(), f"from {name}").splitlines()
     if len(lines) != 1 or not lines[0].strip():
         raise Misconfigured(
             f"{path} (from {name}) must have exactly one line", code="bad_secret_file", hint="write only the secret"
@@ -324,7 +374,7 @@ def _one_line(name: str, path: Path) -> SecretStr:
 def _key_pair(name: str, path: Path) -> dict[str, Any]:
     """The two halves of an S3 key; the file that AWS tools write (`[default]`, `aws_access_key_id = …`) is read too."""
     words: dict[str, str] = {}
-    for line in _read_private(name, path).splitlines():
+    for line in read_private(path.expanduser(), f"from {name}").splitlines():
         key, equals, value = line.partition("=")
         if equals:
             words.setdefault(key.strip().lower().removeprefix("aws_"), value.strip().strip("\"'"))
@@ -335,25 +385,6 @@ def _key_pair(name: str, path: Path) -> dict[str, Any]:
             hint="write the two lines access_key_id = … and secret_access_key = …",
         )
     return {"access_key_id": words["access_key_id"], "secret_access_key": SecretStr(words["secret_access_key"])}
-
-
-def _read_private(name: str, path: Path) -> str:
-    path = path.expanduser()
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o177:
-            raise Misconfigured(
-                f"{path} (from {name}) has mode {mode:04o}, others could read it",
-                code="secret_file_mode",
-                hint=f"chmod 600 {path}",
-            )
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misconfigured(
-            f"{path} (from {name}) cannot be read: {error}",
-            code="bad_secret_file",
-            hint="make it a text file of mode 0600 that belongs to you",
-        ) from error
 
 
 def _names() -> dict[str, Any]:

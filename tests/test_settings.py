@@ -156,7 +156,7 @@ def test_secrets_from_files_of_mode_0600() -> None:
     assert settings.warehouse.secret_access_key.get_secret_value() == "S"
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o700, 0o604])
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o610, 0o604])
 def test_a_secret_file_that_others_read_is_refused(mode: int) -> None:
     secret = Path("secret")
     secret.write_text("hunter2\n")
@@ -189,3 +189,55 @@ def test_the_way_to_the_first_event_imports_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("section", "url"),
+    [
+        ("bus", "postgresql://db.example/bus?passfile=/tmp/p"),
+        ("bus", "postgresql://db.example/bus?sslmode=require&service=x"),
+        ("bus", "postgresql://db.example/bus?options=-cfsync%3Doff"),
+        ("catalog", "postgresql://db.example/lake?socketFactory=org.example.Evil"),
+        ("catalog", "postgresql://db.example/lake?loggerFile=/tmp/x"),
+    ],
+)
+def test_addresses_of_databases_have_no_options(section: str, url: str) -> None:
+    error = refused(f"[{section}]\nurl = '{url}'")
+    assert error.code == "wrong_setting" and "has no options" in error.message
+
+
+def test_an_address_of_a_bus_may_say_how_it_is_encrypted() -> None:
+    assert loaded("[bus]\nurl = 'postgresql://db.example/bus?sslmode=verify-full'").bus.url
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "spark.hadoop.fs.s3a.secret.key = 'hunter2'",
+        "'spark.authenticate.secret' = 'hunter2'",
+        "spark.hadoop.javax.jdo.option.ConnectionPassword = 'hunter2'",
+        "spark.sql.catalog.other.uri = 'jdbc:postgresql://h/db?password=hunter2'",
+        "spark.executorEnv.URL = 'http://me:hunter2@h/'",
+    ],
+)
+def test_a_secret_among_sparks_settings_is_refused_in_the_file(line: str) -> None:
+    error = refused(f"[pipeline.spark_conf]\n{line}\n")
+    assert error.code == "secret_in_file" and "spark." in error.message and "spark_secrets_file" in error.hint
+    assert "hunter2" not in str(error.body())
+
+
+def test_secrets_of_spark_come_from_the_environment_or_a_private_file() -> None:
+    secrets = Path("spark-secrets")
+    secrets.touch(0o600)
+    lines = ("# of the cluster", "spark.authenticate.secret = hunter2 and more", "", "spark.ssl.keyPassword hunter3")
+    secrets.write_text("\n".join(lines))
+    text = "[pipeline]\nspark_secrets_file = 'spark-secrets'\n[pipeline.spark_conf]\nspark.ui.enabled = false\n"
+    settings = loaded(text)
+    expected = {"spark.ui.enabled": "false", "spark.authenticate.secret": "hunter2 and more"}
+    assert settings.pipeline.spark_conf == {**expected, "spark.ssl.keyPassword": "hunter3"}
+    assert "hunter" not in repr(settings) and "hunter" not in str(settings)
+    given = loaded(environment={"FRAZIL_PIPELINE__SPARK_CONF": '{"spark.authenticate.secret": "hunter2"}'})
+    assert given.pipeline.spark_conf["spark.authenticate.secret"] == "hunter2", "the environment comes first"
+    secrets.write_text("spark.authenticate.secret = x\nhunter2\n")
+    error = refused(text)
+    assert error.code == "bad_secret_file" and "line 2" in error.message and "hunter2" not in str(error.body())

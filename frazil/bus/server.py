@@ -12,13 +12,13 @@ import os
 import secrets
 import shutil
 import socket
-import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from frazil.bus.rules import MAX_MESSAGE_BYTES
 from frazil.errors import Misconfigured
+from frazil.storage import read_private
 
 HEADROOM_BYTES = 64 << 10
 """What a message's subject and headers may add to its body."""
@@ -86,10 +86,9 @@ def credentials(directory: Path) -> dict[str, str]:
             "system_password": secrets.token_urlsafe(24),
         }
         _write_private(path, json.dumps(made_up) + "\n")
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise Misconfigured(f"others may read the bus credentials in {path}", hint=f"chmod 600 {path}")
+    text = read_private(path, "the bus credentials")
     try:
-        words = json.loads(path.read_text())
+        words = json.loads(text)
         return {key: str(words[key]) for key in _KEYS}
     except (ValueError, KeyError, TypeError) as error:
         raise Misconfigured(

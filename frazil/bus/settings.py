@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, field_validator
 
 
 class BusSettings(BaseModel):
@@ -33,6 +34,14 @@ class BusSettings(BaseModel):
         gt=0,
         description="How much all tables together may have waiting on frazil's own bus.",
     )
+
+    @field_validator("url")
+    @classmethod
+    def _no_options(cls, value: str | None) -> str | None:
+        """Options would name files of this machine (passfile, sslkey, service) or change settings of the session."""
+        if value is not None and re.search(r"\?(?!sslmode=[a-z-]+\Z)", value):
+            raise ValueError("an address of a bus has no options but sslmode")
+        return value
 
     def credentials(self) -> dict[str, str]:
         """What `open_bus` takes as `credentials`: the words that are set, and no others."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ from pydantic import SecretStr
 
 from frazil.embedding.settings import ModelSettings
 from frazil.errors import Misconfigured
+from frazil.storage import read_private
 
 BUILT_IN: Mapping[str, ModelSettings] = {
     "wordllama": ModelSettings(),
@@ -66,24 +66,7 @@ def _key(name: str, settings: ModelSettings, environment: Mapping[str, str]) -> 
 
 
 def _private_line(name: str, path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8") as file:
-            # Asked of the open file: what was looked at is what is read.
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o177:
-                raise Misconfigured(
-                    f"{path} (key_file of the model {name!r}) has mode {mode:04o}, others could read it",
-                    code="secret_file_mode",
-                    hint=f"chmod 600 {path}",
-                )
-            lines = file.read(65_536).split()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise Misconfigured(
-            f"{path} (key_file of the model {name!r}) cannot be read: {why}",
-            code="bad_secret_file",
-            hint="make it a text file of mode 0600 that belongs to you",
-        ) from None
+    lines = read_private(path, f"key_file of the model {name!r}").split()
     if len(lines) != 1:
         raise Misconfigured(
             f"{path} (key_file of the model {name!r}) must have exactly one line",

@@ -33,13 +33,14 @@ class Job:
     """What it is about, for people: a table, a source."""
     asked_at: datetime
     asked_by: str = ""
+    """The id of the token that asked, or the name of the timer. Callers take turns by it."""
     params: dict[str, Any] = field(default_factory=dict)
 
 
 def ask_job(registry: Registry, kind: str, subject: str, params: dict[str, Any], *, asked_by: str = "") -> Job:
     """Leave a job for the pipeline."""
     now = datetime.now(UTC)
-    # Sorts by time: jobs are served in the order in which they came.
+    # Sorts by time: the jobs of one caller are served in the order in which they came.
     job = Job(f"{now.timestamp():017.6f}-{uuid.uuid4().hex[:8]}", kind, subject, now, asked_by, params)
     registry.put(_OPEN + job.id, msgspec.json.encode(job), None)
     return job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, field_validator
 
 
 class CatalogSettings(BaseModel):
@@ -23,6 +23,14 @@ class CatalogSettings(BaseModel):
     user: str | None = Field(default=None, description="Name to enter the catalog database with.")
     password: SecretStr | None = Field(default=None, description="Password to enter the catalog database with.")
     password_file: Path | None = Field(default=None, description="File of mode 0600 whose only line is the password.")
+
+    @field_validator("url")
+    @classmethod
+    def _no_options(cls, value: str | None) -> str | None:
+        """Spark's driver takes names of classes and files as options, and PyIceberg's takes none."""
+        if value is not None and not value.startswith("sqlite:") and "?" in value:
+            raise ValueError("an address of a catalog has no options")
+        return value
 
 
 class MaintenanceSettings(BaseModel):

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JNetworkError
 
 from frazil.errors import FrazilError, Unavailable
 from frazil.lake import Job, Lake, finish_job, job_status, open_jobs, tell_progress
+from frazil.pipeline.job_order import JobOrder
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,8 @@ class Timer(Protocol):
 
 
 class JobRunner:
-    """Jobs of one lane are done one after the other; those of two lanes do not wait for each other."""
+    """Jobs of one lane are done one after the other, in turns by who asked; those of two lanes do not wait for each
+    other."""
 
     def __init__(
         self,
@@ -80,9 +82,10 @@ class JobRunner:
 
     async def _serve_lane(self, kinds: Collection[str]) -> None:
         served = -1
+        order = JobOrder()
         while True:
             try:
-                served = await self._turn(kinds, served)
+                served = await self._turn(kinds, order, served)
             except FrazilError as error:
                 log.warning("jobs: %s", error)
             except Exception:  # a JVM that is gone is noticed by the commits, which end this process
@@ -100,12 +103,15 @@ class JobRunner:
                     log.exception("a timer failed")
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _turn(self, kinds: Collection[str], served: int) -> int:
-        """Do the jobs that are open, unless the registry is the one of the last turn; its version."""
+    async def _turn(self, kinds: Collection[str], order: JobOrder, served: int) -> int:
+        """Do the jobs that are open, unless the registry is the one of the last turn; its version.
+
+        After each job they are looked at again: whoever asked meanwhile has a turn before another one's second job.
+        """
         registry = self._lake.registry
         version = await asyncio.to_thread(registry.version)
         if version != served:
-            for job in await asyncio.to_thread(open_jobs, registry, kinds):
+            while (job := order.next(await asyncio.to_thread(open_jobs, registry, kinds))) is not None:
                 await asyncio.get_running_loop().run_in_executor(self._threads, self._serve, job)
         return version
 

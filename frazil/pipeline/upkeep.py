@@ -35,6 +35,7 @@ from frazil.lake import (
     upkept,
 )
 from frazil.lake.settings import MaintenanceSettings
+from frazil.pipeline.job_order import JobOrder
 from frazil.pipeline.maintenance import Done
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Upkeep:
         self._note = note
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
         self._looked_at: dict[str, float] = {}
+        self._order = JobOrder()
         self._registry_version = -1
         """As of the last look at the jobs: one cheap question tells whether there may be new ones."""
         self.held: set[str] = set()
@@ -99,7 +101,7 @@ class Upkeep:
     async def _turn(self, is_behind: Callable[[], bool]) -> None:
         version = await self._blocking(self._lake.registry.version)
         if version != self._registry_version:
-            for job in await self._blocking(lambda: open_jobs(self._lake.registry, [KIND])):
+            while job := self._order.next(await self._blocking(lambda: open_jobs(self._lake.registry, [KIND]))):
                 await self._serve(job, is_behind)
             self._registry_version = version
         if not self._settings.enabled:

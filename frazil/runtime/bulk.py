@@ -12,6 +12,7 @@ from frazil.errors import Unavailable
 from frazil.events import TableSpec
 from frazil.lake import Job, LakeTable, ask_job
 from frazil.pipeline.csv.job import CsvLoads
+from frazil.pipeline.csv.unpacking import UnpackLimits
 from frazil.pipeline.csv.watch import FolderWatch
 from frazil.pipeline.embed.ask import KIND as EMBED
 from frazil.pipeline.embed.ask import EmbedAsk
@@ -70,7 +71,7 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
 
     tools = Tools(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
     doers: dict[str, Doer] = {
-        "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender),
+        "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
         BUILD: Builds(parts.lake, settings.search, data.builds, Hands(fold, embed, say)),
@@ -83,6 +84,11 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
     timers.append(BuildTimer(parts.lake, settings.search))
     timers.append(ShelfTidier(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
     return doers, timers
+
+
+def _unpack_limits(settings: Settings) -> UnpackLimits:
+    ingest = settings.ingest
+    return UnpackLimits(int(ingest.max_unpacked_bytes), ingest.max_unpack_ratio, int(settings.min_free_bytes))
 
 
 def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _Said], doing: str) -> _Said:

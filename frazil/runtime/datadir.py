@@ -9,13 +9,13 @@ import re
 import secrets
 import shutil
 import sqlite3
-import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from frazil.errors import Conflict, Misconfigured, Unavailable
+from frazil.storage import read_private
 
 TOKEN = re.compile(r"frz_[A-Za-z0-9_-]{43,}\Z")
 
@@ -157,19 +157,15 @@ class DataDir:
     def read_token(self) -> str:
         path = self.token_file
         try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-            token = path.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            token = read_private(path, "the admin token").strip()
+        except Misconfigured as error:
+            if error.code == "secret_file_mode":
+                raise Misconfigured(error.message, code="token_mode", hint=error.hint) from None
             raise Misconfigured(
-                f"the token file {path} cannot be read: {reason}",
+                error.message,
                 code="token_unreadable",
                 hint="run as the user who started frazil, or set FRAZIL_TOKEN",
-            ) from error
-        if mode & 0o077:
-            raise Misconfigured(
-                f"others may read the token file {path} (mode {mode:04o})", code="token_mode", hint=f"chmod 600 {path}"
-            )
+            ) from None
         if not TOKEN.match(token):
             raise Misconfigured(
                 f"the token file {path} is damaged: it must have one line that begins with frz_",

@@ -161,3 +161,17 @@ async def test_jobs_of_two_lanes_do_not_wait_for_each_other(lake: Lake, journal:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert slow.given_up and quick.given_up
+
+
+async def test_callers_take_turns(lake: Lake, journal: Journal) -> None:
+    doer = Commanded()
+    doer.may_end.clear()
+    greedy = [ask_job(lake.registry, "csv", "main.orders", {}, asked_by="greedy") for _ in range(10)]
+    async with running(lake, journal, doer):
+        await state_of(lake, greedy[0], "running")
+        modest = ask_job(lake.registry, "csv", "main.orders", {}, asked_by="modest")
+        doer.may_end.set()
+        await state_of(lake, modest, "done")
+        for job in greedy:
+            await state_of(lake, job, "done")
+    assert doer.began == [greedy[0].id, modest.id, *(job.id for job in greedy[1:])]

@@ -81,6 +81,7 @@ class Story:
 def running(settings: Settings, config: Path | None, story: Story) -> Iterator[Client]:
     """The product itself, started as `frazil up` would start it, and ended with the block."""
     from frazil.client import Client
+    from frazil.runtime.datadir import DataDir
 
     command = [sys.executable, "-m", "frazil", "up", "--json", "--data", str(settings.data_dir)]
     command += ["--port", str(settings.server.port)] + (["--config", str(config)] if config else [])
@@ -102,7 +103,7 @@ def running(settings: Settings, config: Path | None, story: Story) -> Iterator[C
             error = ready["error"]
             raise FrazilError(error["message"], hint=error["hint"], code=error["code"])
         story.say("start", f"bus and gateway accept events at {ready['url']}; Spark is warming up meanwhile")
-        token = settings.data_dir.joinpath("admin.token").read_text().strip()
+        token = DataDir(settings.data_dir).read_token()
         with Client(ready["url"], token) as client:
             yield client
     finally:

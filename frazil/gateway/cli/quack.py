@@ -13,6 +13,7 @@ import typer
 
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 from frazil.gateway.cli.output import AsJson, Config, Data, print_json, settings_of, tell_error
+from frazil.storage import read_private
 
 if TYPE_CHECKING:
     from frazil.serving.quack import QuackOfTable
@@ -92,9 +93,11 @@ def _token(path: Path) -> str:
         pass
     except OSError as error:
         raise Misconfigured(f"cannot keep the token in {path}: {error.strerror}", hint="--token-file FILE") from error
-    if path.stat().st_mode & 0o077:
-        raise Misconfigured(f"others can read {path}", code="secret_exposed", hint=f"chmod 600 {path}")
-    token = path.read_text().strip()
+    try:
+        token = read_private(path, "the token of quack").strip()
+    except Misconfigured as error:
+        code = "secret_exposed" if error.code == "secret_file_mode" else error.code
+        raise Misconfigured(error.message, code=code, hint=error.hint) from None
     if len(token) < 16:
         raise Misconfigured(f"{path} holds no token", hint=f"remove it, and another is made: rm {path}")
     return token

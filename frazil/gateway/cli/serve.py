@@ -69,6 +69,7 @@ async def _serve_gateway(settings: Settings) -> None:
             pipeline_file=directory.pipeline_file,
             spill_folder=directory.spill,
             uploads=directory.uploads,
+            min_free_bytes=int(settings.min_free_bytes),
             directory=tables,
             served=ServedTables(
                 lake=parts.lake,

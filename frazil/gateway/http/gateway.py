@@ -63,6 +63,7 @@ class Gateway:
         pipeline_file: Path | None = None,
         spill_folder: Path | None = None,
         uploads: Path | None = None,
+        min_free_bytes: int = 500_000_000,
         directory: TableDirectory | None = None,
         served: ServedTables | None = None,
         maintenance: MaintenanceSettings | None = None,
@@ -81,6 +82,8 @@ class Gateway:
         """Where the pipeline says how it fares; None where there is no pipeline beside this gateway."""
         self.uploads = uploads
         """Where uploaded files wait for their load; None for a gateway that takes none."""
+        self.min_free_bytes = min_free_bytes
+        """Uploads leave so much of the disk free."""
         self.served = served
         """Which generation of each searched table answers; None for a gateway without search."""
         self.maintenance = maintenance or MaintenanceSettings()

@@ -13,6 +13,7 @@ from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
 from frazil.events import table_name
 from frazil.gateway.http.answers import error_answer
 from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.http.places import Places
 from frazil.gateway.http.scopes import AUDITED, IDENTITY, is_admin
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ class Guard:
         self._gateway = gateway
         self._access = access
         self._serving = 0
+        self._places = Places.of(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,7 +54,7 @@ class Guard:
             if status:
                 raise  # the answer has begun: the server ends the connection, which is all that can still be said
             self._note_refusal(scope, error, time.monotonic() - started)
-            await error_answer(_for_caller(scope, error))(scope, receive, noting_status)
+            await error_answer(self._for_caller(scope, error))(scope, receive, noting_status)
         finally:
             self._serving -= 1
             metrics.request_ended(_route(scope), status, time.monotonic() - started)
@@ -68,6 +70,14 @@ class Guard:
                 code="overloaded",
                 hint="try again in a moment, with fewer connections",
             )
+
+    def _for_caller(self, scope: Scope, error: Exception) -> Exception:
+        """The error without what is for whoever runs the place: details of failures, and where files are."""
+        if isinstance(error, FrazilError) and not is_admin(scope):
+            if error.status >= 500 and not isinstance(error, Unavailable):
+                error.details = None
+            self._places.hide(error)
+        return error
 
     def _note_refusal(self, scope: Scope, error: Exception, seconds: float) -> None:
         """Write down who was refused what. A table that is not there is logged too: it may be one that is hidden."""
@@ -107,15 +117,6 @@ def _bearer(scope: Scope) -> str:
             scheme, _, token = value.decode("latin-1").partition(" ")
             return token.strip() if scheme.lower() == "bearer" else ""
     return ""
-
-
-def _for_caller(scope: Scope, error: Exception) -> Exception:
-    """The error without the details that are for whoever runs the place: they name files."""
-    operators = isinstance(error, FrazilError) and error.status >= 500 and not isinstance(error, Unavailable)
-    if operators and not is_admin(scope):
-        assert isinstance(error, FrazilError)
-        error.details = None
-    return error
 
 
 def _table_in(scope: Scope) -> tuple[str, ...]:

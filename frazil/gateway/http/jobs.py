@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.errors import NotFound
+from frazil.errors import FrazilError, NotFound
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only
+from frazil.gateway.http.places import Places
 from frazil.gateway.http.scopes import admin_only, identity_of
 from frazil.lake import job_status, list_jobs
+
+_INTERNAL = "something went wrong inside the pipeline"
+_TELL_THEM = "tell whoever runs this frazil the id of the job"
 
 
 class Jobs:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._places = Places.of(gateway)
 
     async def list(self, request: Request) -> Response:
         admin_only(request)
@@ -36,4 +42,11 @@ class Jobs:
             raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
         if told["state"] == "done":
             await self._gateway.directory.refresh()
-        return answer(told)
+        return answer(told if identity.is_admin else self._for_others(told))
+
+    def _for_others(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Without paths of this machine, and without the words of an exception that nobody foresaw."""
+        if told.get("error", {}).get("code") == "internal":
+            told = {**told, "error": FrazilError(_INTERNAL, hint=_TELL_THEM).body()["error"]}
+        hidden: dict[str, Any] = self._places.hidden(told)
+        return hidden

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import shutil
-import time
-import uuid
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from frazil.access import Forbidden
-from frazil.errors import InvalidInput, TooLarge, Unavailable
+from frazil.errors import InvalidInput
 from frazil.gateway.http.answers import answer
-from frazil.gateway.http.bodies import IDLE_SECONDS, BodyReader, BodyTimeout, json_body
+from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, table_of, whole_number
 from frazil.gateway.http.parts import Parts
 from frazil.gateway.http.provenance import loads_told
 from frazil.gateway.http.scopes import admin_only, identity_of, ingest_only, no_such_table
-from frazil.lake import ask_job, open_jobs
+from frazil.gateway.http.uploads import KIND, Uploads
+from frazil.lake import ask_job
 from frazil.pipeline.csv.ask import CsvLoad, parse_load
 from frazil.pipeline.postgres.ask import parse_postgres
-from frazil.storage import sync_files
 
-KIND = "csv"
 _TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
-_LEFT_SECONDS = 86_400
 _MOST_LOADS = 10_000
-_ROOM_BYTES = 500_000_000
-"""An upload stops where the disk would have less left than this."""
 
 
 class Loads:
@@ -42,6 +32,7 @@ class Loads:
         self._gateway = gateway
         self._bodies = bodies
         self._parts = Parts(gateway)
+        self._uploads = Uploads(gateway)
 
     async def csv(self, request: Request) -> Response:
         """Files that are on the pipeline's machine. It reads them with its own rights: for admins."""
@@ -66,20 +57,12 @@ class Loads:
         name = table_of(request)
         ingest_only(request, name)
         only(request, "filename", "header", "null_words", *_TEXTS)
-        folder = self._gateway.uploads
-        if folder is None:
-            raise Unavailable("this gateway takes no uploads", code="no_uploads")
+        path = self._uploads.place(request.query_params.get("filename", ""))
         self._parts.pipeline_must_be_there()
-        path = folder / uuid.uuid4().hex / _file_name(request.query_params.get("filename", ""))
         wanted = parse_load({"table": name, "files": [str(path)], "uploaded": True, **_options(request)})
         await self._may_load(request, wanted)
-        try:
-            await self._receive(request, path)
-            await asyncio.to_thread(sync_files, [str(path)], below=str(folder))
+        async with self._uploads.received(request, path, identity_of(request)):
             return await self._ask(request, KIND, wanted.table, wanted.params())
-        except BaseException:
-            await asyncio.to_thread(shutil.rmtree, path.parent, ignore_errors=True)
-            raise
 
     async def list(self, request: Request) -> Response:
         """The newest loads of a table, for who may read all of its rows."""
@@ -103,42 +86,11 @@ class Loads:
         if not identity_of(request).is_admin:
             await self._gateway.directory.table(load.table)
 
-    async def _receive(self, request: Request, path: Path) -> None:
-        most = int(self._gateway.settings.max_upload_bytes)
-        path.parent.mkdir(parents=True, mode=0o700)
-        size = 0
-        chunks = request.stream().__aiter__()
-        with await asyncio.to_thread(open, path, "xb") as file:
-            while True:
-                try:
-                    async with asyncio.timeout(IDLE_SECONDS):
-                        chunk = await anext(chunks)
-                except StopAsyncIteration:
-                    return
-                except TimeoutError as error:
-                    raise BodyTimeout("the file stopped arriving", hint="send it again") from error
-                except ClientDisconnect as error:
-                    raise InvalidInput("the connection ended before the file did", code="body_incomplete") from error
-                size += len(chunk)
-                if size > most:
-                    raise TooLarge(
-                        f"the file has more than {most:,} bytes",
-                        code="body_too_large",
-                        hint="pack it, split it, or raise ingest.max_upload_bytes",
-                    )
-                await asyncio.to_thread(_write, file, chunk)
-
     async def _ask(self, request: Request, kind: str, subject: str, params: dict[str, Any]) -> Response:
         self._parts.pipeline_must_be_there()
         by = identity_of(request).id
         job = await asyncio.to_thread(ask_job, self._gateway.lake.registry, kind, subject, params, asked_by=by)
         return answer({"id": job.id, "state": "waiting", "subject": subject.removeprefix("main.")}, 202)
-
-
-def _write(file: BinaryIO, chunk: bytes) -> None:
-    if shutil.disk_usage(os.path.dirname(file.name)).free < _ROOM_BYTES + len(chunk):
-        raise Unavailable("the disk has no room for the file", code="disk_full", hint="make room, then send it again")
-    file.write(chunk)
 
 
 def _options(request: Request) -> dict[str, Any]:
@@ -148,22 +100,3 @@ def _options(request: Request) -> dict[str, Any]:
     if "null_words" in request.query_params:
         given["null_words"] = request.query_params["null_words"].split(",")
     return given
-
-
-def _file_name(given: str) -> str:
-    """The last part of what the caller calls the file, in plain letters."""
-    return _ODD.sub("_", given.replace("\\", "/").rpartition("/")[2]).lstrip(".")[-100:] or "upload.csv"
-
-
-def forget_left_uploads(gateway: Gateway) -> None:
-    """Remove uploads of long ago that no open job names: a kill fell between the file and its job."""
-    folder = gateway.uploads
-    if folder is None or not folder.is_dir():
-        return
-    wanted = {Path(path).parent for job in open_jobs(gateway.lake.registry, [KIND]) for path in job.params["files"]}
-    for left in folder.iterdir():
-        try:
-            if left not in wanted and left.stat().st_mtime < time.time() - _LEFT_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-        except FileNotFoundError:
-            continue

@@ -14,8 +14,8 @@ import uvicorn
 from frazil.errors import FrazilError, Misconfigured
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.gateway import Gateway
-from frazil.gateway.http.loads import forget_left_uploads
 from frazil.gateway.http.one_write import OneWriteProtocol
+from frazil.gateway.http.uploads import forget_left_uploads
 
 _BACKLOG = 1024
 
@@ -47,6 +47,9 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+_TIDY_SECONDS = 600.0
+
+
 class _Server(uvicorn.Server):
     """Leaves the signals to `serve`."""
 
@@ -56,8 +59,10 @@ class _Server(uvicorn.Server):
 
 
 async def _tidy(gateway: Gateway) -> None:
-    with contextlib.suppress(FrazilError):  # a catalog that comes later finds the next start doing it
-        await asyncio.to_thread(forget_left_uploads, gateway)
+    while True:
+        with contextlib.suppress(FrazilError, OSError):  # what could not be done now is done the next time
+            await asyncio.to_thread(forget_left_uploads, gateway)
+        await asyncio.sleep(_TIDY_SECONDS)
 
 
 async def serve(

@@ -11,6 +11,7 @@ from frazil.errors import InvalidInput
 from frazil.events import table_name
 from frazil.events.table import parse_columns
 from frazil.pipeline.csv.dialect import CsvOptions
+from frazil.pipeline.csv.text_encodings import known_encoding
 
 MODES = ("append", "replace")
 _OPTIONS = ("delimiter", "quote", "escape", "header", "encoding", "null_words")
@@ -134,6 +135,8 @@ def _options(body: Mapping[str, Any]) -> CsvOptions:
             if not isinstance(value, str):
                 raise InvalidInput(f"`{name}` is a text", code="bad_csv_option")
             given[name] = "\t" if value in ("\\t", "tab") else value
+    if given.get("encoding"):
+        known_encoding(given["encoding"])
     if (header := body.get("header")) is not None:
         if not isinstance(header, bool):
             raise InvalidInput("`header` is true or false", code="bad_csv_option")

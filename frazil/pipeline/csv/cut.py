@@ -9,9 +9,13 @@ from frazil.errors import TooLarge
 from frazil.events.table import MAX_COLUMNS
 from frazil.pipeline.csv.borders import count_lines, last_end, records
 from frazil.pipeline.csv.dialect import CsvOptions, Dialect
-from frazil.pipeline.csv.lexer import read_records
+from frazil.pipeline.csv.lexer import first_record
 from frazil.pipeline.csv.sniff import looks_like_data, sniff
 from frazil.pipeline.csv.source import HEAD_BYTES, first_not_utf8, peek
+
+MAX_RANGE_LINES = 1 << 20
+"""A row has about 100 bytes beside its fields, and a range is held at once: one of 16 MB in lines of two bytes would be
+8 million rows and more than a gigabyte."""
 
 
 class NotUtf8(Exception):
@@ -60,8 +64,9 @@ class Cutter:
         fresh: list[bytes] = []
         for chunk in chunks:
             fresh.append(chunk)
-            # A long record is looked through again only when twice as much of it is there.
-            if sum(map(len, fresh)) < len(rest):
+            # A long record is looked through again only when twice as much of it is there, or it is too long.
+            come = sum(map(len, fresh))
+            if come < len(rest) and come + len(rest) <= self._options.max_record_bytes:
                 continue
             data = b"".join((rest, *fresh))
             fresh.clear()
@@ -94,7 +99,11 @@ class Cutter:
 
     def _extend(self, cut: Cut) -> None:
         last = self.cuts[-1] if self.cuts else None
-        if last is None or last.length + cut.length > self._options.range_bytes:
+        if (
+            last is None
+            or last.length + cut.length > self._options.range_bytes
+            or cut.line - last.line >= MAX_RANGE_LINES
+        ):
             self.cuts.append(cut)
         else:
             self.cuts[-1] = Cut(last.offset, last.length + cut.length, last.line)
@@ -105,10 +114,10 @@ class Cutter:
         if not len(found):
             return len(piece)
         start, end = int(found.starts[0]), int(found.ends[0])
-        cells = read_records(piece[start:end], self.dialect)[0]
+        cells = first_record(piece[start:end], self.dialect, MAX_COLUMNS)
         if len(cells) > MAX_COLUMNS:
             raise TooLarge(
-                f"{self._path} has {len(cells):,} columns, a table has at most {MAX_COLUMNS:,}",
+                f"{self._path} has more than {MAX_COLUMNS:,} columns, which is the most that a table has",
                 code="too_many_columns",
                 hint="give the delimiter if this is the wrong one, or split the file",
             )

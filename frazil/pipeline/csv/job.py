@@ -48,6 +48,7 @@ from frazil.pipeline.csv.piece import ROW_ID, PieceDone, Stamp, load_piece, spoo
 from frazil.pipeline.csv.report import judge, record_of, report_of
 from frazil.pipeline.csv.scan import CsvFile, scan
 from frazil.pipeline.csv.shape import FileShape, grown, merged, new_spec, quarantine_of, shape_of
+from frazil.pipeline.csv.unpacking import UnpackBudget, UnpackLimits
 from frazil.pipeline.sending import Sender, as_events
 from frazil.pipeline.tasks import Tasks
 
@@ -64,8 +65,11 @@ class MakeTable(Protocol):
 
 
 class CsvLoads:
-    def __init__(self, lake: Lake, tasks: Tasks, make_table: MakeTable, sender: Sender) -> None:
+    def __init__(
+        self, lake: Lake, tasks: Tasks, make_table: MakeTable, sender: Sender, limits: UnpackLimits | None = None
+    ) -> None:
         self.lake = lake
+        self.limits = limits or UnpackLimits()
         self.sender = sender
         self.tasks = tasks
         self.make_table = make_table
@@ -99,6 +103,7 @@ class _Run:
 
     def __init__(self, loads: CsvLoads, job: Job, asked: CsvLoad, spool: Path) -> None:
         self._lake = loads.lake
+        self._limits = loads.limits
         self._tasks = loads.tasks
         self._make_table = loads.make_table
         self._sender = loads.sender
@@ -154,9 +159,11 @@ class _Run:
 
     def _scanned(self, tell: Tell) -> list[CsvFile]:
         found = []
+        budget = UnpackBudget(self._limits)
         for number, path in enumerate(self._asked.files):
             tell({"scanned": number, "of": len(self._asked.files)})
-            found.append(scan(Path(path), self._spool, self._asked.options))
+            name = os.path.basename(path) if self._asked.uploaded else path
+            found.append(scan(Path(path), self._spool, self._asked.options, name=name, budget=budget))
         return found
 
     def _fresh(self, table: LakeTable | None, scanned: Sequence[CsvFile]) -> tuple[list[CsvFile], list[CsvFile]]:

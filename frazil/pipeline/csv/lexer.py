@@ -13,6 +13,11 @@ from functools import lru_cache
 from frazil.pipeline.csv.dialect import Dialect
 
 
+def first_record(data: bytes, dialect: Dialect, max_fields: int) -> list[str]:
+    """The record that `data` begins with; of one that has more fields, one more than `max_fields`."""
+    return _record(data.decode("utf-8", errors="replace"), 0, dialect, max_fields)[0]
+
+
 def read_records(data: bytes, dialect: Dialect) -> list[list[str]]:
     """All records of `data`; the last one need not be terminated."""
     text = data.decode("utf-8", errors="replace")
@@ -27,12 +32,12 @@ def read_records(data: bytes, dialect: Dialect) -> list[list[str]]:
     return records
 
 
-def _record(text: str, at: int, dialect: Dialect) -> tuple[list[str], int]:
+def _record(text: str, at: int, dialect: Dialect, max_fields: int | None = None) -> tuple[list[str], int]:
     fields: list[str] = []
     while True:
         field, at = _field(text, at, dialect)
         fields.append(field)
-        if at >= len(text):
+        if at >= len(text) or (max_fields is not None and len(fields) > max_fields):
             return fields, at
         if text[at] != dialect.delimiter:
             return fields, at + (2 if text.startswith("\r\n", at) else 1)

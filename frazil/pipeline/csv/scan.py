@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,18 +26,18 @@ from frazil.pipeline.csv.dialect import CsvOptions, Dialect
 from frazil.pipeline.csv.ranges import CsvRange, FileMark, changed
 from frazil.pipeline.csv.source import (
     HEAD_BYTES,
-    UTF8,
     UTF8_BOM,
     HashedFile,
-    compression_of,
     decoded,
     encoding_of,
-    known_encoding,
     not_in_encoding,
     peek,
     unpacked,
     without_prefix,
 )
+from frazil.pipeline.csv.text_encodings import UTF8, known_encoding
+from frazil.pipeline.csv.unpacking import MAGIC_BYTES, UnpackBudget, compression_of, refuse_archives
+from frazil.storage import disk_errors
 
 # Chunks that fit into the cache of a core: 460 MB/s, against 290 with chunks of 4 MB.
 CHUNK_BYTES = 512 << 10
@@ -45,8 +46,8 @@ _LATIN1 = "iso8859-1"
 
 @dataclass(frozen=True)
 class CsvFile:
-    """What a scan found out. `header` has the names as they are written, or is None where the first record is a row
-    already; `width` is 0 for a file without any record."""
+    """What a scan found out. `path` is what people call the file. `header` has the names as they are written, or is
+    None where the first record is a row already; `width` is 0 for a file without any record."""
 
     path: str
     sha256: str
@@ -60,27 +61,52 @@ class CsvFile:
     ranges: tuple[CsvRange, ...]
 
 
-def scan(path: Path, spool: Path, options: CsvOptions | None = None, *, chunk_bytes: int = CHUNK_BYTES) -> CsvFile:
-    """Look through the whole file. `InvalidInput` where it cannot be read as CSV, `Conflict` where it was written to
-    meanwhile; then nothing stays in the spool folder."""
+def scan(
+    path: Path,
+    spool: Path,
+    options: CsvOptions | None = None,
+    *,
+    name: str | None = None,
+    budget: UnpackBudget | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> CsvFile:
+    """Look through the whole file. `InvalidInput` where it cannot be read as CSV, `TooLarge` where it grows too far,
+    `Conflict` where it was written to meanwhile; then nothing stays in the spool folder.
+
+    `name` is what reports and errors call the file, its path where it has none; `budget` is that of its load.
+    """
     options = options or CsvOptions()
     chunk_bytes = min(chunk_bytes, options.max_record_bytes, options.range_bytes)
     given = known_encoding(options.encoding) if options.encoding else None
+    look = partial(_scan, path, spool, options, name or str(path), budget or UnpackBudget(), chunk_bytes)
     try:
-        return _scan(path, spool, options, given, chunk_bytes)
+        return look(given)
     except NotUtf8 as error:
         if given is not None:
-            raise not_in_encoding(str(path), given, error.line) from None
-    return _scan(path, spool, options, _LATIN1, chunk_bytes)
+            raise not_in_encoding(name or str(path), given, error.line) from None
+    return look(_LATIN1)
 
 
-def _scan(path: Path, spool: Path, options: CsvOptions, encoding: str | None, chunk_bytes: int) -> CsvFile:
-    name = str(path)
-    with _opened(path) as file, ThreadPoolExecutor(1, thread_name_prefix="sha256") as hasher:
+def _scan(
+    path: Path,
+    spool: Path,
+    options: CsvOptions,
+    name: str,
+    budget: UnpackBudget,
+    chunk_bytes: int,
+    encoding: str | None,
+) -> CsvFile:
+    with _opened(path, name) as file, ThreadPoolExecutor(1, thread_name_prefix="sha256") as hasher:
         mark = FileMark.of(os.fstat(file.fileno()))
-        compression = compression_of(os.pread(file.fileno(), 8, 0))
+        magic = os.pread(file.fileno(), MAGIC_BYTES, 0)
+        refuse_archives(magic, name, None)
+        compression = compression_of(magic)
+        growth = budget.file(name, mark.size)
         hashed = HashedFile(file, hasher)
-        head, chunks = peek(unpacked(hashed, compression, chunk_bytes, name), HEAD_BYTES)
+        found = unpacked(hashed, compression, chunk_bytes, name)
+        head, chunks = peek(growth.counted(found) if compression else found, HEAD_BYTES)
+        if compression:
+            refuse_archives(head, name, compression)
         encoding = encoding or encoding_of(head)
         if encoding == UTF8:
             bom = len(UTF8_BOM) if head.startswith(UTF8_BOM) else 0
@@ -90,15 +116,17 @@ def _scan(path: Path, spool: Path, options: CsvOptions, encoding: str | None, ch
         if encoding == UTF8 and compression is None:
             cutter = Cutter(name, options, offset=bom)
             cutter.read(chunks)
-            text, text_mark = name, mark
+            text, text_mark = str(path), mark
         else:
             with _spooled(spool) as copy:
-                cutter = Cutter(name, options, keep=copy.write, check_utf8=encoding == UTF8)
+                cutter = Cutter(name, options, keep=partial(growth.write, copy), check_utf8=encoding == UTF8)
                 cutter.read(chunks)
-                copy.flush()
+                with disk_errors(f"unpack {name}"):
+                    copy.flush()
                 text, text_mark = copy.name, FileMark.of(os.fstat(copy.fileno()))
+            growth.settle()
         sha256 = hashed.sha256()
-        if not FileMark.of(os.fstat(file.fileno())) == mark == FileMark.of(_status(path)):
+        if not FileMark.of(os.fstat(file.fileno())) == mark == FileMark.of(_status(path, name)):
             raise changed(name)
     return CsvFile(
         path=name,
@@ -117,26 +145,27 @@ def _scan(path: Path, spool: Path, options: CsvOptions, encoding: str | None, ch
     )
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path, name: str) -> BinaryIO:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InvalidInput(
-                f"{path} is not a regular file", code="not_a_file", hint="name a file, or a folder of them"
-            )
-        return open(path, "rb", buffering=0)
+        # Without waiting: a FIFO may have no writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise NotFound(f"there is no file {path}", code="no_such_file", hint="look at the path") from error
-    except PermissionError as error:
+        raise NotFound(f"there is no file {name}", code="no_such_file", hint="look at the path") from error
+    except OSError as error:
         raise InvalidInput(
-            f"{path} may not be read", code="not_readable", hint="give this user the right to"
+            f"{name} may not be read: {error.strerror}", code="not_readable", hint="give this user the right to"
         ) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InvalidInput(f"{name} is not a regular file", code="not_a_file", hint="name a file, or a folder of them")
+    return open(descriptor, "rb", buffering=0)
 
 
-def _status(path: Path) -> os.stat_result:
+def _status(path: Path, name: str) -> os.stat_result:
     try:
         return os.stat(path)
     except FileNotFoundError as error:
-        raise changed(str(path)) from error
+        raise changed(name) from error
 
 
 @contextmanager

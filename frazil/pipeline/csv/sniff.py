@@ -44,7 +44,11 @@ def sniff(head: bytes, options: CsvOptions) -> Dialect:
 
 def looks_like_data(cells: Sequence[str]) -> bool:
     """Whether a first record is a row already."""
-    return any(_DATA.fullmatch(cell) and not (cell.isdigit() and int(cell) in _YEARS) for cell in map(str.strip, cells))
+    return any(_DATA.fullmatch(cell) and not _is_year(cell) for cell in map(str.strip, cells))
+
+
+def _is_year(cell: str) -> bool:
+    return len(cell) == 4 and cell.isdigit() and int(cell) in _YEARS
 
 
 def _quote(head: bytes, delimiter: str, options: CsvOptions) -> str | None:

@@ -20,12 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
+from frazil.pipeline.csv.text_encodings import UTF8
 
 HEAD_BYTES = 16 << 10
 _CHUNKS_BEHIND = 8
-UTF8 = "utf-8"
 UTF8_BOM = codecs.BOM_UTF8
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 _BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -64,11 +63,7 @@ class HashedFile(io.RawIOBase):
         return self._sha.hexdigest()
 
 
-def compression_of(magic: bytes) -> str | None:
-    return next((name for prefix, name in _MAGIC.items() if magic.startswith(prefix)), None)
-
-
-def unpacked(file: HashedFile, compression: str | None, chunk_bytes: int, path: str) -> Iterator[bytes]:
+def unpacked(file: HashedFile, compression: str | None, chunk_bytes: int, name: str) -> Iterator[bytes]:
     """The bytes in chunks of about one size, decompressed."""
     if compression is None:
         while chunk := file.read(chunk_bytes):
@@ -78,9 +73,9 @@ def unpacked(file: HashedFile, compression: str | None, chunk_bytes: int, path: 
         with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression) as stream:
             while chunk := stream.read(chunk_bytes):
                 yield chunk
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         raise InvalidInput(
-            f"{path} is a broken {compression} file ({error})",
+            f"{name} is a broken {compression} file ({error})",
             code="broken_compression",
             hint="copy or pack it again; it ends too early or its content was damaged",
         ) from error
@@ -103,22 +98,7 @@ def encoding_of(head: bytes) -> str:
     return UTF8
 
 
-def known_encoding(name: str) -> str:
-    """The name of an encoding as Python spells it, or `InvalidInput`."""
-    try:
-        info = codecs.lookup(name)
-        if "a".encode(name).decode(name) == "a":
-            return UTF8 if info.name == "utf-8-sig" else info.name
-    except (LookupError, UnicodeError, TypeError, ValueError):
-        pass
-    raise InvalidInput(
-        f"{name[:40]!r} is not an encoding of text",
-        code="bad_encoding",
-        hint="for example utf-8, utf-16, latin-1, cp1252",
-    )
-
-
-def decoded(chunks: Iterator[bytes], encoding: str, path: str) -> Iterator[bytes]:
+def decoded(chunks: Iterator[bytes], encoding: str, name: str) -> Iterator[bytes]:
     """The chunks as UTF-8, from an encoding that is not; without its byte order mark."""
     decoder = codecs.getincrementaldecoder(encoding)(errors="strict")
     lines, first = 1, True
@@ -133,7 +113,7 @@ def decoded(chunks: Iterator[bytes], encoding: str, path: str) -> Iterator[bytes
         if text := decoder.decode(b"", final=True):
             yield text.encode()
     except UnicodeError as error:
-        raise not_in_encoding(path, encoding, lines) from error
+        raise not_in_encoding(name, encoding, lines) from error
 
 
 def first_not_utf8(data: bytes) -> int | None:
@@ -151,9 +131,9 @@ def first_not_utf8(data: bytes) -> int | None:
     return None
 
 
-def not_in_encoding(path: str, encoding: str, line: int) -> InvalidInput:
+def not_in_encoding(name: str, encoding: str, line: int) -> InvalidInput:
     return InvalidInput(
-        f"{path} is not {encoding}: bytes near line {line:,} mean nothing in it",
+        f"{name} is not {encoding}: bytes near line {line:,} mean nothing in it",
         code="bad_encoding",
         hint="leave the encoding out to have it detected, or give another one, such as latin-1 or cp1252",
     )

@@ -2,6 +2,9 @@
 
 A DSN comes as a URL or as `key=value` words, both as libpq reads them. It is taken apart here and handed to the driver
 in one form only, so that libpq never has a malformed text to quote in an error.
+
+Only options that say where the server is and how the connection is kept are taken. Others make libpq read files of this
+machine, or change what the server answers; each is refused with the reason.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
@@ -18,6 +21,38 @@ from frazil.errors import Misconfigured
 
 HIDDEN = "***"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
+_TAKEN = (
+    *("user", "password", "host", "port", "dbname", "sslmode", "sslrootcert", "sslsni", "channel_binding"),
+    *("ssl_min_protocol_version", "ssl_max_protocol_version", "require_auth", "gssencmode", "connect_timeout"),
+    *("application_name", "client_encoding", "keepalives", "keepalives_idle", "keepalives_interval"),
+    *("keepalives_count", "tcp_user_timeout", "target_session_attrs", "load_balance_hosts"),
+)
+_CERTIFICATE = "it names a file of this machine; certificates of clients are not supported"
+_SERVICE = "it takes the connection from a file; write host, port, user and dbname"
+_REFUSED = {
+    "service": _SERVICE,
+    "servicefile": _SERVICE,
+    "passfile": "it takes the password from a file of all passwords; write password=…, or the whole DSN into dsn_file",
+    "options": "it changes settings of the session, on which the values that are read depend",
+    "hostaddr": "it connects to another address than the one whose name is checked; write host",
+    "sslcert": _CERTIFICATE,
+    "sslkey": _CERTIFICATE,
+    "sslpassword": _CERTIFICATE,
+    "sslcertmode": _CERTIFICATE,
+    "sslcrl": "it names a file of this machine",
+    "sslcrldir": "it names a folder of this machine",
+    "sslkeylogfile": "it writes the keys of the connection to a file",
+    "requirepeer": "it is about sockets of this machine; write a host",
+    "gsslib": "Kerberos is not supported",
+    "krbsrvname": "Kerberos is not supported",
+    "gssdelegation": "Kerberos is not supported",
+    "replication": "tables are read by SELECT and COPY",
+}
+NEUTRAL = dict.fromkeys(
+    "options passfile hostaddr sslcert sslkey sslrootcert sslcrl sslcrldir requirepeer gsslib krbsrvname".split(), ""
+) | {"host": "localhost"}
+"""What is said to libpq where the DSN says nothing: it would ask the environment (PGOPTIONS and so on) otherwise, and
+for a host the folder of sockets that it was built with, where any user of the machine may listen."""
 _SCHEMES = ("postgresql://", "postgres://")
 _KEY = re.compile(r"[a-z_]+\Z")
 _PASSWORD_WORD = re.compile(r"(?i)\b(\w*(?:password|secret))(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)")
@@ -42,6 +77,10 @@ class Dsn:
         user = f"{known['user']}@" if known.get("user") else ""
         port = f":{known['port']}" if known.get("port") else ""
         return f"{user}{known.get('host') or 'localhost'}{port}/{known.get('dbname', '')}"
+
+    def trusting(self, ca_file: str) -> Dsn:
+        """The same connection, to a server whose certificate one of these authorities signed."""
+        return Dsn({**self._parameters, "sslrootcert": ca_file})
 
     def conninfo(self, **defaults: str) -> str:
         """What libpq takes, password included: for the driver and for nobody else."""
@@ -87,10 +126,27 @@ def parse_dsn(text: str, came_from: str) -> Dsn:
     if not text:
         _refuse(came_from, "is empty")
     if text.startswith(_SCHEMES):
-        return Dsn(dict(_of_url(text, came_from)))
+        return Dsn(_checked(_of_url(text, came_from), came_from))
     if "://" in text.partition("=")[0]:
         _refuse(came_from, "is an address of something else")
-    return Dsn(dict(_of_words(text, came_from)))
+    return Dsn(_checked(_of_words(text, came_from), came_from))
+
+
+def _checked(words: Iterable[tuple[str, str]], came_from: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in words:
+        if key in found:
+            # The name of an option that nobody knows is not shown: it may be a part of a password.
+            _refuse(came_from, f"has {key if key in _TAKEN else 'an option'} twice")
+        found[key] = value
+    for key in found:
+        if key not in _TAKEN:
+            _refuse_option(came_from, key if key in _REFUSED else None)
+    if any(host.startswith(("/", "@")) for host in found.get("host", "").split(",")):
+        _refuse_option(came_from, "host", "a path as host is a socket of this machine; write localhost")
+    if found.get("sslrootcert", "system") != "system":
+        _refuse_option(came_from, "sslrootcert", "it names a file; write ca_file below [sources.<name>]")
+    return found
 
 
 def _of_url(text: str, came_from: str) -> Iterator[tuple[str, str]]:
@@ -149,6 +205,14 @@ def _of_words(text: str, came_from: str) -> Iterator[tuple[str, str]]:
 
 def _quoted(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _refuse_option(came_from: str, key: str | None, why: str | None = None) -> NoReturn:
+    raise Misconfigured(
+        f"the DSN in {came_from} has {f'the option {key}' if key else 'an option'} that is not taken",
+        code="dsn_option",
+        hint=f"{key}: {why or _REFUSED[key]}" if key else f"the options are {', '.join(_TAKEN)}",
+    )
 
 
 def _refuse(came_from: str, why: str) -> NoReturn:

@@ -5,6 +5,7 @@ The driver's own text goes through `Dsn.redacted`, and its exception is not chai
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from adbc_driver_manager.dbapi import Connection, Cursor
 from adbc_driver_postgresql import StatementOptions, dbapi
 
 from frazil.errors import Conflict, Denied, FrazilError, InvalidInput, Misconfigured, NotFound, Unavailable
-from frazil.pipeline.postgres.dsn import Dsn
+from frazil.pipeline.postgres.dsn import NEUTRAL, Dsn
 
 # Connections that wait for hours must not be dropped by a firewall in between: the exporting one sits idle by design.
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "6"}
+_SERVICE_VARIABLES = ("PGSERVICE", "PGSERVICEFILE", "PGSYSCONFDIR")
 _SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
@@ -53,7 +55,11 @@ class PostgresFailed(Unavailable):
 @contextmanager
 def linked(dsn: Dsn, patience: Patience) -> Iterator[Connection]:
     """An open connection, outside of any transaction."""
-    conninfo = dsn.conninfo(connect_timeout=str(patience.connect_seconds), application_name="frazil", **_ALIVE)
+    conninfo = dsn.conninfo(
+        connect_timeout=str(patience.connect_seconds), application_name="frazil", **_ALIVE, **NEUTRAL
+    )
+    for name in _SERVICE_VARIABLES:  # the one option that cannot be said to be empty
+        os.environ.pop(name, None)
     try:
         # The words of the driver's reader are UTF-8 by assumption, whatever the environment says.
         connection: Connection = dbapi.connect(f"{conninfo} client_encoding='UTF8'", autocommit=True)

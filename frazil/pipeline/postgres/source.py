@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.postgres.dsn import Dsn, parse_dsn
@@ -15,6 +13,7 @@ from frazil.pipeline.postgres.read import RangeRead, TablePlan
 from frazil.pipeline.postgres.snapshot import Exported
 from frazil.pipeline.postgres.types import Leniency
 from frazil.pipeline.settings import SourceSettings
+from frazil.storage import read_private
 
 
 def patience_of(settings: SourceSettings) -> Patience:
@@ -40,10 +39,15 @@ def range_read(settings: SourceSettings, dsn: Dsn, snapshot: Exported, plan: Tab
 
 def read_dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None = None) -> Dsn:
     """The DSN of the source `name`; says what to write where if there is none."""
+    dsn = _dsn(name, settings, environment)
+    return dsn if settings.ca_file is None else dsn.trusting(str(settings.ca_file.expanduser().absolute()))
+
+
+def _dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None) -> Dsn:
     environment = os.environ if environment is None else environment
     if settings.dsn_file is not None:
         path = settings.dsn_file.expanduser()
-        return parse_dsn(_private_line(name, path), str(path))
+        return parse_dsn(read_private(path, f"dsn_file of the source {name!r}"), str(path))
     if settings.dsn_env is None:
         raise Misconfigured(
             f"the source {name!r} does not say where its DSN is",
@@ -57,25 +61,3 @@ def read_dsn(name: str, settings: SourceSettings, environment: Mapping[str, str]
             hint=f"set {settings.dsn_env}=postgresql://user:password@host:5432/database",
         )
     return parse_dsn(environment[settings.dsn_env], settings.dsn_env)
-
-
-def _private_line(name: str, path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8") as file:
-            # Asked of the open file: what was looked at is what is read.
-            status = os.fstat(file.fileno())
-            mode = stat.S_IMODE(status.st_mode)
-            if mode != 0o600:
-                raise Misconfigured(
-                    f"{path} (dsn_file of the source {name!r}) has mode {mode:04o}",
-                    code="secret_file_mode",
-                    hint=f"chmod 600 {path}",
-                )
-            return file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise Misconfigured(
-            f"{path} (dsn_file of the source {name!r}) cannot be read: {why}",
-            code="bad_secret_file",
-            hint="make it a text file of mode 0600 that belongs to you",
-        ) from None

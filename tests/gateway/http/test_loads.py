@@ -12,7 +12,7 @@ import pytest
 
 from frazil.access import parse_grants
 from frazil.events.table import parse_table
-from frazil.gateway.http.loads import forget_left_uploads
+from frazil.gateway.http.uploads import forget_left_uploads
 from frazil.lake import Lake, ask_job, finish_job, open_jobs
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
@@ -39,6 +39,8 @@ async def test_an_upload_is_kept_until_its_job_is_done(gateway: Running, lake: L
         ("delimiter=ab", "bad_csv_option"),
         ("header=maybe", "bad_csv_option"),
         ("max_bad=lots", "bad_load"),
+        ("encoding=punycode", "bad_encoding"),
+        ("encoding=cp1225", "bad_encoding"),
         ("colour=red", "unknown_parameter"),
     ],
 )
@@ -104,7 +106,8 @@ async def test_uploads_of_long_ago_go_unless_a_job_wants_them(gateway: Running, 
         (tmp_path / "uploads" / name).mkdir(parents=True)
         (tmp_path / "uploads" / name / "a.csv").write_text("n\n")
     for name in ("old", "wanted"):
-        os.utime(tmp_path / "uploads" / name, (time.time() - 100_000,) * 2)
+        for path in (tmp_path / "uploads" / name / "a.csv", tmp_path / "uploads" / name):
+            os.utime(path, (time.time() - 4000,) * 2)
     job = ask_job(lake.registry, "csv", "t", {"files": [str(tmp_path / "uploads" / "wanted" / "a.csv")]})
     forget_left_uploads(gateway.gateway)
     assert sorted(path.name for path in (tmp_path / "uploads").iterdir()) == ["new", "wanted"]

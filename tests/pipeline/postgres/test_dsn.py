@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from frazil.errors import Denied, FrazilError, Misconfigured
 from frazil.pipeline.postgres import parse_dsn, read_dsn, select
+from frazil.pipeline.postgres.dsn import NEUTRAL
+from frazil.pipeline.postgres.link import Patience, linked, rows
 from frazil.pipeline.settings import SourceSettings
 from tests.contract.servers import PostgresServer
 from tests.pipeline.postgres.conftest import dsn_of, psql
@@ -98,12 +100,12 @@ def test_the_dsn_of_a_source_comes_from_the_environment_or_a_private_file(tmp_pa
     file = tmp_path / "dsn"
     file.write_text("postgresql://me:x@filehost/db\n")
     settings = SourceSettings(dsn_file=file)
-    for mode in (0o644, 0o640, 0o700, 0o400):
+    for mode in (0o644, 0o640, 0o602):
         file.chmod(mode)
         with pytest.raises(Misconfigured, match=f"mode {mode:04o}") as caught:
             read_dsn("shop", settings)
         assert caught.value.code == "secret_file_mode"
-    file.chmod(0o600)
+    file.chmod(0o400)
     assert read_dsn("shop", settings).place == "me@filehost/db"
 
 
@@ -156,3 +158,74 @@ def test_a_nasty_password_opens_the_door(server: PostgresServer) -> None:
         f"host=127.0.0.1 port={server.port} dbname=postgres user=nasty password={IN_WORDS}",
     ):
         assert select(parse_dsn(text, "X"), "information_schema", ["tables"]).relations
+
+
+REFUSED = (
+    "service=shop passfile=/tmp/p sslrootcert=/tmp/r sslkey=/tmp/k sslcert=/tmp/c options=-csearch_path%3Dx".split()
+)
+REFUSED += "hostaddr=10.0.0.1 sslcrl=/tmp/x requirepeer=root servicefile=/tmp/s sslkeylogfile=/tmp/l".split()
+
+
+@pytest.mark.parametrize("option", [*REFUSED, "gsslib=gssapi", "replication=database"])
+def test_options_that_read_files_or_change_the_session_are_refused_with_the_reason(option: str) -> None:
+    key = option.partition("=")[0]
+    for text in (f"postgresql://me:hunter2@h/db?{option}", f"host=h password=hunter2 {option.replace('%3D', '=')}"):
+        with pytest.raises(Misconfigured, match=f"the option {key} ") as caught:
+            parse_dsn(text, "SHOP_DSN")
+        assert caught.value.code == "dsn_option" and caught.value.hint.startswith(f"{key}: ")
+        assert "hunter2" not in str(caught.value.body()) and "/tmp" not in str(caught.value.body())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://me@h/db?%73ervice=x",
+        "postgresql://me@h/db?Service=x",
+        "postgresql://me@h/db?host=a&host=b",
+        "postgresql://me@h/db?host=b",
+        "host=a host=b",
+        "host=h user=a user=b",
+        "host=h hunter=2",
+        "postgresql://me@h/db?hunter=2",
+        "postgresql://me@%2Fvar%2Frun%2Fpostgresql/db",
+        "postgresql:///db?host=/tmp",
+        "host=/tmp dbname=db",
+        "host=a,/tmp",
+        "host=@abstract",
+    ],
+)
+def test_odd_ways_to_the_same_are_refused_and_unknown_words_are_not_shown(text: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        parse_dsn(text, "SHOP_DSN")
+    assert caught.value.code in ("dsn_option", "bad_dsn") and "hunter" not in str(caught.value.body())
+
+
+def test_an_authority_of_ones_own_is_a_setting(tmp_path: Path) -> None:
+    text = "postgresql://me@h/db?sslmode=verify-full"
+    own = read_dsn("shop", SourceSettings(dsn_env="SHOP", ca_file=tmp_path / "ca.pem"), {"SHOP": text})
+    assert f"sslrootcert='{tmp_path}/ca.pem'" in own.conninfo()
+    assert "sslrootcert='system'" in parse_dsn(f"{text}&sslrootcert=system", "X").conninfo()
+
+
+def test_the_environment_of_the_process_does_not_change_the_connection(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = tmp_path / "services"
+    service.write_text("[trap]\nhost=127.0.0.1\nport=1\n")
+    trap = {
+        "PGSERVICE": "trap",
+        "PGSERVICEFILE": str(service),
+        "PGOPTIONS": "-c search_path=trap -c default_transaction_read_only=off",
+        "PGHOST": "/tmp",
+        "PGHOSTADDR": "127.0.0.1",
+        "PGPASSFILE": str(tmp_path / "none"),
+        "PGSSLROOTCERT": str(tmp_path / "none"),
+        "PGSSLKEY": str(tmp_path / "none"),
+        "PGREQUIREPEER": "nobody",
+    }
+    for name, value in trap.items():
+        monkeypatch.setenv(name, value)
+    with linked(dsn_of(server), Patience()) as connection, connection.cursor() as cursor:
+        assert rows(cursor, "SELECT current_setting('search_path') AS path")[0]["path"] == '"$user", public'
+    assert parse_dsn("dbname=db", "X").conninfo(**NEUTRAL).startswith("options='' "), "said to be empty"
+    assert "host='localhost'" in parse_dsn("dbname=db", "X").conninfo(**NEUTRAL)
