@@ -115,8 +115,8 @@ class GatewayConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._wire = SingleWriteTransport(transport, self.loop)
         super().connection_made(self._wire)
-        self._head_since = now = self.loop.time()
-        if not self._table.admit(self, self.client[0] if self.client else "", now):
+        self._head_since = self._table.now
+        if not self._table.admit(self, self.client[0] if self.client else ""):
             self.shed()
         self._metrics.connections(len(self._table))
 
@@ -184,7 +184,7 @@ class GatewayConnection(HttpToolsProtocol):
             raise BadRequest("the chunks of the body hold more framing than content", hint="send larger chunks")
 
     def _begin_head(self) -> None:
-        self._head_since = self.loop.time()
+        self._head_since = self._table.now
         self._head_received = 0
 
     # What the parser finds
@@ -277,10 +277,9 @@ class GatewayConnection(HttpToolsProtocol):
         super().on_response_complete()
         self._has_token = self._has_token or IDENTITY in self.cycle.scope
         if self.cycle.response_complete and not self.transport.is_closing():
-            now = self.loop.time()
-            self._table.idle(self, Idle.TOKEN if self._has_token else Idle.NO_TOKEN, now)
+            self._table.idle(self, Idle.TOKEN if self._has_token else Idle.NO_TOKEN)
             if self._in_body:
-                self._lingers_since = now
+                self._lingers_since = self._table.now
 
     def _refuse(self, error: FrazilError | None) -> None:
         """Answer the request that is being received with an error and close, once those before it have their answers.
@@ -304,8 +303,8 @@ class GatewayConnection(HttpToolsProtocol):
         else:
             self._write_error(error)
             self.transport.write_eof()
-            self._lingers_since = now = self.loop.time()
-            self._table.idle(self, Idle.REFUSED, now)
+            self._lingers_since = self._table.now
+            self._table.idle(self, Idle.REFUSED)
 
     def _write_error(self, error: FrazilError) -> None:
         self._metrics.refused(error.code)
@@ -328,13 +327,14 @@ class GatewayConnection(HttpToolsProtocol):
 
     # Time
 
-    def check(self, now: float) -> None:
+    def check(self) -> None:
         """End what takes too long."""
+        now = self._table.now
         sent, self._sent = self._sent, self._wire.sent()
         self._sending.size += self._sent - sent
         unsent = self._wire.unsent() > 0
         if unsent and not (self._has_token or (self._had_request and IDENTITY in self.cycle.scope)):
-            self._table.idle(self, Idle.NO_TOKEN, now)  # it may go, if there are too many
+            self._table.idle(self, Idle.NO_TOKEN)  # it may go, if there are too many
         if self._sending.is_too_slow(now, waiting=unsent):
             self._metrics.refused("answer_timeout")
             self.transport.abort()

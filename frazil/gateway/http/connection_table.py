@@ -10,6 +10,7 @@ first request, however far away it is.
 from __future__ import annotations
 
 import ipaddress
+import time
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, Protocol, TypeVar
@@ -58,6 +59,8 @@ class ConnectionTable(Generic[C]):
     def __init__(self, max_connections: int, max_per_address: int) -> None:
         self.max_connections = max_connections
         self.max_per_address = max(1, min(max_per_address, int(max_connections * _ADDRESS_SHARE)))
+        self.now = time.monotonic()
+        """The time of the last check of all connections, which is exact enough for limits of seconds."""
         self._addresses: dict[str, _Address[C]] = {}
         self._entries: dict[C, tuple[str, Idle | None]] = {}
 
@@ -67,48 +70,48 @@ class ConnectionTable(Generic[C]):
     def connections(self) -> list[C]:
         return list(self._entries)
 
-    def admit(self, connection: C, address: str, now: float) -> bool:
+    def admit(self, connection: C, address: str) -> bool:
         """Enter a new connection, and close another one for it where that is needed; False when none can be."""
         key = _network(address)
         own = self._addresses.get(key) or _Address()
         if own.open >= self.max_per_address:
-            victim = own.candidate(now)
+            victim = own.candidate(self.now)
         elif len(self._entries) >= self.max_connections:
-            victim = self._greediest_candidate(own.open, now)
+            victim = self._greediest_candidate(own.open)
         else:
             victim = None
-            self._enter(connection, key, own, now)
+            self._enter(connection, key, own)
             return True
         if victim is None:
             return False
         self.busy(victim)  # nobody closes it twice
-        self._enter(connection, key, own, now)
+        self._enter(connection, key, own)
         victim.shed()
         return True
 
-    def _greediest_candidate(self, least_open: int, now: float) -> C | None:
+    def _greediest_candidate(self, least_open: int) -> C | None:
         """A candidate of the address with the most connections, and of none that has fewer than the newcomer's."""
         greedy = [address for address in self._addresses.values() if address.open >= least_open]
         for address in sorted(greedy, key=lambda address: address.open, reverse=True):
-            if (found := address.candidate(now)) is not None:
+            if (found := address.candidate(self.now)) is not None:
                 return found
         return None
 
-    def _enter(self, connection: C, key: str, own: _Address[C], now: float) -> None:
+    def _enter(self, connection: C, key: str, own: _Address[C]) -> None:
         self._addresses[key] = own
         own.open += 1
-        own.idle[Idle.NO_REQUEST][connection] = now
+        own.idle[Idle.NO_REQUEST][connection] = self.now
         self._entries[connection] = (key, Idle.NO_REQUEST)
 
     def busy(self, connection: C) -> None:
         """A request of it is being served."""
-        self._move(connection, None, 0.0)
+        self._move(connection, None)
 
-    def idle(self, connection: C, kind: Idle, now: float) -> None:
+    def idle(self, connection: C, kind: Idle) -> None:
         """Nothing of it is being served."""
-        self._move(connection, kind, now)
+        self._move(connection, kind)
 
-    def _move(self, connection: C, kind: Idle | None, now: float) -> None:
+    def _move(self, connection: C, kind: Idle | None) -> None:
         entry = self._entries.get(connection)
         if entry is None:
             return
@@ -118,11 +121,11 @@ class ConnectionTable(Generic[C]):
         if before is not None:
             del self._addresses[key].idle[before][connection]
         if kind is not None:
-            self._addresses[key].idle[kind][connection] = now
+            self._addresses[key].idle[kind][connection] = self.now
         self._entries[connection] = (key, kind)
 
     def leave(self, connection: C) -> None:
-        self._move(connection, None, 0.0)
+        self._move(connection, None)
         entry = self._entries.pop(connection, None)
         if entry is not None:
             address = self._addresses[entry[0]]

@@ -8,6 +8,7 @@ import errno
 import logging
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -83,13 +84,16 @@ def _open_table(limits: ServerSettings) -> ConnectionTable[GatewayConnection]:
 
 
 async def _check_connections(table: ConnectionTable[GatewayConnection], limits: ServerSettings) -> None:
-    """Look for slow connections, often enough to end each within a quarter more than its time."""
-    seconds = min(limits.header_seconds, limits.body_seconds, limits.answer_seconds) / 4
-    loop = asyncio.get_running_loop()
+    """Look for slow connections, often enough to end each within a quarter more than its time.
+
+    After a pause of the whole process the event loop reads what came meanwhile before it comes here.
+    """
+    seconds = min(_CHECK_SECONDS, limits.header_seconds / 4, limits.body_seconds / 4, limits.answer_seconds / 4)
     while True:
-        await asyncio.sleep(min(_CHECK_SECONDS, seconds))
+        await asyncio.sleep(seconds)
+        table.now = time.monotonic()
         for connection in table.connections():
-            connection.check(loop.time())
+            connection.check()
 
 
 async def serve(

@@ -40,9 +40,10 @@ def test_no_place_is_lost_or_given_twice(steps: list[tuple[str | Idle, str | int
     table: ConnectionTable[Connection] = ConnectionTable(MOST, MOST_PER_ADDRESS)
     found: dict[Connection, str] = {}
     for now, (what, which) in enumerate(steps):
+        table.now = float(now)
         if isinstance(which, str):
             connection = Connection(table, now)
-            if table.admit(connection, which, float(now)):
+            if table.admit(connection, which):
                 found[connection] = which
             for gone in [one for one in found if one.is_shed]:
                 table.leave(gone)
@@ -54,7 +55,7 @@ def test_no_place_is_lost_or_given_twice(steps: list[tuple[str | Idle, str | int
                 table.busy(connection)
             elif isinstance(what, Idle):
                 connection.busy = False
-                table.idle(connection, what, float(now))
+                table.idle(connection, what)
             else:
                 table.leave(connection)
                 del found[connection]
@@ -68,7 +69,7 @@ def test_no_place_is_lost_or_given_twice(steps: list[tuple[str | Idle, str | int
         table.leave(connection)
     assert len(table) == 0
     for number in range(MOST_PER_ADDRESS):
-        assert table.admit(Connection(table, number), ADDRESSES[0], 0.0), "every place is there again"
+        assert table.admit(Connection(table, number), ADDRESSES[0]), "every place is there again"
 
 
 def filled(*connections: tuple[str, Idle | None]) -> tuple[ConnectionTable[Connection], list[Connection]]:
@@ -76,12 +77,13 @@ def filled(*connections: tuple[str, Idle | None]) -> tuple[ConnectionTable[Conne
     opened = []
     for number, (address, kind) in enumerate(connections):
         connection = Connection(table, number)
-        assert table.admit(connection, address, float(number))
+        table.now = float(number)
+        assert table.admit(connection, address)
         if kind is None:
             connection.busy = True
             table.busy(connection)
         else:
-            table.idle(connection, kind, float(number))
+            table.idle(connection, kind)
         opened.append(connection)
     return table, opened
 
@@ -96,7 +98,7 @@ def test_who_is_closed_first() -> None:
     )
     for expected in ([4], [2, 4], [2, 3, 4]):
         newcomer = Connection(table, 9)
-        assert table.admit(newcomer, "c", 6.0)
+        assert table.admit(newcomer, "c")
         table.busy(newcomer)
         assert shed(opened) == expected
         for gone in [one for one in opened if one.is_shed]:
@@ -105,14 +107,15 @@ def test_who_is_closed_first() -> None:
 
 def test_an_address_with_few_connections_loses_none_to_one_with_many() -> None:
     table, opened = filled(("a", Idle.NO_REQUEST), ("b", None), ("b", None), ("b", None), ("c", None))
-    assert not table.admit(Connection(table, 9), "b", 6.0)
+    assert not table.admit(Connection(table, 9), "b")
     assert shed(opened) == []
-    assert table.admit(Connection(table, 9), "d", 6.0)
+    assert table.admit(Connection(table, 9), "d")
     assert shed(opened) == [0]
 
 
 def test_a_client_with_a_token_is_closed_only_after_a_pause() -> None:
     table, opened = filled(("a", Idle.TOKEN), ("a", None), ("b", None), ("b", None), ("b", None))
-    assert not table.admit(Connection(table, 9), "c", 4.0)
-    assert table.admit(Connection(table, 9), "c", 6.0)
+    assert not table.admit(Connection(table, 9), "c")
+    table.now += 1
+    assert table.admit(Connection(table, 9), "c")
     assert shed(opened) == [0]

@@ -110,6 +110,20 @@ async def test_headers_have_a_time(opened: Open) -> None:
             raw.close()
 
 
+async def test_a_gateway_that_was_held_up_blames_nobody(opened: Open) -> None:
+    async with opened(header_seconds=1, body_seconds=1) as found, found.neighbour.turn:
+        head, body = await found.connect(), await found.connect()
+        head.send(HEAD)
+        body.send(PUBLISH + BEARER + b"Content-Length: %d\r\n\r\n" % len(EVENT) + EVENT[:10])
+        await asyncio.sleep(0.3)
+        time.sleep(3)
+        head.send(b"\r\n")
+        body.send(EVENT[10:])
+        assert [(await raw.answer()).status for raw in (head, body)] == [200, 202]
+        for raw in (head, body):
+            raw.close()
+
+
 async def test_idle_connections_are_closed(opened: Open) -> None:
     async with opened(keep_alive_seconds=0.5, header_seconds=20) as found:
         raw = await found.connect()
