@@ -69,7 +69,7 @@ class Raw:
 
     async def is_open(self) -> bool:
         try:
-            while await asyncio.wait_for(self.reader.read(1 << 16), 0.02):
+            while await asyncio.wait_for(self.reader.read(1 << 16), 1):
                 pass
         except TimeoutError:
             return True

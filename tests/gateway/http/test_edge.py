@@ -87,7 +87,7 @@ async def test_headers_have_a_number_and_the_address_a_length(opened: Open) -> N
 
 async def test_headers_have_a_time(opened: Open) -> None:
     """A byte now and then does not help, neither on a new connection nor on one that was answered."""
-    async with opened(header_seconds=0.6) as found:
+    async with opened(header_seconds=2) as found:
         fresh, answered, silent = [await found.connect() for _ in range(3)]
         answered.send(GET_HEALTH)
         assert (await answered.answer()).status == 200
@@ -111,12 +111,12 @@ async def test_headers_have_a_time(opened: Open) -> None:
 
 
 async def test_a_gateway_that_was_held_up_blames_nobody(opened: Open) -> None:
-    async with opened(header_seconds=1, body_seconds=1) as found, found.neighbour.turn:
+    async with opened(header_seconds=2, body_seconds=2) as found, found.neighbour.turn:
         head, body = await found.connect(), await found.connect()
         head.send(HEAD)
         body.send(PUBLISH + BEARER + b"Content-Length: %d\r\n\r\n" % len(EVENT) + EVENT[:10])
         await asyncio.sleep(0.3)
-        time.sleep(3)
+        time.sleep(4)
         head.send(b"\r\n")
         body.send(EVENT[10:])
         assert [(await raw.answer()).status for raw in (head, body)] == [200, 202]
@@ -125,7 +125,7 @@ async def test_a_gateway_that_was_held_up_blames_nobody(opened: Open) -> None:
 
 
 async def test_idle_connections_are_closed(opened: Open) -> None:
-    async with opened(keep_alive_seconds=0.5, header_seconds=20) as found:
+    async with opened(keep_alive_seconds=2, header_seconds=20) as found:
         raw = await found.connect()
         raw.send(GET_HEALTH)
         assert (await raw.answer()).status == 200
@@ -162,7 +162,7 @@ async def test_one_address_does_not_take_the_places_of_others(opened: Open) -> N
         await found.neighbour.answered_again()
         assert found.connections() <= 42
         assert await kept.is_open() and await unknown.is_open()
-        left = [sum([await raw.is_open() for raw in crowd]) for crowd in (greedy, others)]
+        left = [sum(await asyncio.gather(*(raw.is_open() for raw in crowd))) for crowd in (greedy, others)]
         assert left[0] < 25 and left[1] >= 15, left
         for raw in (kept, unknown):
             raw.send(HEAD + b"\r\n")
@@ -198,9 +198,8 @@ async def test_refused_connections_do_not_keep_their_places(opened: Open) -> Non
 
 @pytest.mark.parametrize("first", [b"", b"x" * 30_000], ids=["from the start", "after a burst"])
 async def test_a_body_of_a_few_bytes_a_second(opened: Open, first: bytes) -> None:
-    """It is ended after `body_seconds`, well before the 15 s without a byte that the route would wait for."""
-    async with opened(body_seconds=0.6) as found:
-        started = time.monotonic()
+    """It is ended after `body_seconds`: the route waits for 15 s without a byte, and 120 s in all."""
+    async with opened(body_seconds=2) as found:
         raw = await found.connect()
         raw.send(PUBLISH + BEARER + b"Content-Length: 100000\r\n\r\n" + first)
 
@@ -212,7 +211,6 @@ async def test_a_body_of_a_few_bytes_a_second(opened: Open, first: bytes) -> Non
 
         trickling = asyncio.create_task(trickle())
         assert is_refusal(await raw.answer(), 408, "body_timeout")
-        assert time.monotonic() - started < 14
         trickling.cancel()
         raw.close()
 
@@ -229,7 +227,7 @@ async def test_a_body_that_waits_for_100_continue_is_not_slow(opened: Open) -> N
 
 async def test_an_answer_that_nobody_reads(opened: Open) -> None:
     """The connection is cut, the answer forgotten; a client that reads steadily gets all of the same answer."""
-    async with opened(answer_seconds=0.8, min_bytes_per_second="256KB") as found:
+    async with opened(answer_seconds=2, min_bytes_per_second="256KB") as found:
         for _ in range(8):
             found.gateway.journal.append("large", text="x" * (4 << 20))
         question = b"GET /v1/journal?kind=large HTTP/1.1\r\nHost: x\r\n" + BEARER + b"\r\n"
@@ -394,12 +392,21 @@ async def test_an_upgrade_is_answered_as_the_request_that_it_is(opened: Open, pr
         raw.close()
 
 
+async def work_of_a_second(raw: Raw) -> float:
+    """Processor time of a second with a few requests in it."""
+    used = time.process_time()
+    for _ in range(20):
+        raw.send(GET_HEALTH)
+        assert (await raw.answer()).status == 200
+        await asyncio.sleep(0.05)
+    return time.process_time() - used
+
+
 async def test_no_more_open_files(opened: Open) -> None:
     """Files run out for another reason than connections: those who are connected are served, later others again."""
     async with opened() as found, found.neighbour.turn:
         kept = await found.connect()
-        kept.send(GET_HEALTH)
-        assert (await kept.answer()).status == 200
+        quiet = await work_of_a_second(kept)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         crowd = await asyncio.create_subprocess_exec(
             sys.executable, "-c", CROWD, str(found.port), stdin=PIPE, stdout=PIPE
@@ -409,12 +416,7 @@ async def test_no_more_open_files(opened: Open) -> None:
         try:
             crowd.stdin.write(b"go\n")
             assert await crowd.stdout.readline() == b"connected\n"
-            used = time.process_time()
-            for _ in range(20):
-                kept.send(GET_HEALTH)
-                assert (await kept.answer()).status == 200
-                await asyncio.sleep(0.05)
-            assert time.process_time() - used < 0.9, "the loop does not spin"
+            assert await work_of_a_second(kept) < 4 * quiet, "the loop does not spin"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert (await found.ask(GET_HEALTH)).status == 200

@@ -103,6 +103,8 @@ async def test_requests_that_lie_about_their_length(memory_bus: MemoryBus, lake:
         chunk = "1000\r\n" + "x" * 4096 + "\r\n"
         assert b" 413 " in await spoken(f"Transfer-Encoding: chunked\r\n\r\n{chunk}{chunk}")
         assert b" 400 " in await spoken("Content-Length: -1\r\n\r\n")
+        large = await http.post("/v1/tables/orders/events", content=b"x" * (20 << 20))
+        assert large.status_code == 413, "also for who sends all of it before looking"
         await spoken('Content-Length: 4000\r\n\r\n{"id": "half"', leave=True)
         answer = await http.post("/v1/tables/orders/events", json={"events": [event("whole")]})
         assert answer.status_code == 202
