@@ -69,6 +69,32 @@ class ServerSettings(BaseModel):
         default=False,
         description="Listen on an address that other machines reach; nothing is encrypted.",
     )
+    max_connections: int = Field(
+        default=2000, ge=5, description="Most connections at once; fewer where the limit on open files is low."
+    )
+    max_connections_per_address: int = Field(
+        default=1600, gt=0, description="Most connections of one address, never more than four fifths of all."
+    )
+    max_header_bytes: ByteSize = Field(
+        default=ByteSize(32 << 10), ge=1024, description="Largest headers of a request, all together."
+    )
+    max_headers: int = Field(default=100, ge=10, description="Most headers of a request.")
+    max_url_bytes: ByteSize = Field(
+        default=ByteSize(8 << 10), ge=256, description="Longest path and query of a request, together."
+    )
+    header_seconds: float = Field(default=15.0, gt=0, description="Time for the headers of a request to arrive.")
+    body_seconds: float = Field(
+        default=10.0, gt=0, description="A body that was slower than min_bytes_per_second for this long is refused."
+    )
+    answer_seconds: float = Field(
+        default=60.0, gt=0, description="A client that reads its answer so slowly for this long is cut off."
+    )
+    min_bytes_per_second: ByteSize = Field(
+        default=ByteSize(1024), ge=1, description="Least rate of a body and of a client that reads an answer."
+    )
+    keep_alive_seconds: float = Field(
+        default=75.0, gt=0, description="How long a connection stays open without a request."
+    )
 
 
 class IngestSettings(BaseModel):

@@ -27,6 +27,13 @@ class Metrics:
             registry=self.registry,
         )
         self._in_flight = Gauge("frazil_http_requests_in_flight", "Requests being served.", registry=self.registry)
+        self._connections = Gauge("frazil_http_connections", "Open HTTP connections.", registry=self.registry)
+        self._refused = Counter(
+            "frazil_http_refused",
+            "Requests and connections that were ended before they had a route.",
+            ["code"],
+            registry=self.registry,
+        )
         self._accepted = Counter(
             "frazil_events_accepted", "New events with a receipt.", ["table"], registry=self.registry
         )
@@ -70,6 +77,12 @@ class Metrics:
         self._in_flight.dec()
         self._requests.labels(route, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
+
+    def connections(self, number: int) -> None:
+        self._connections.set(number)
+
+    def refused(self, code: str) -> None:
+        self._refused.labels(code).inc()
 
     def received(self, table: str, accepted: int, duplicates: int) -> None:
         self._accepted.labels(table).inc(accepted)

@@ -83,7 +83,7 @@ async def _serve_gateway(settings: Settings) -> None:
             maintenance=settings.maintenance,
             snapshot_budget=settings.pipeline.snapshot_budget,
         )
-        await serve(gateway, listening, drain_seconds=settings.drain_seconds)
+        await serve(gateway, listening, limits=settings.server, drain_seconds=settings.drain_seconds)
     finally:
         await parts.close()
 

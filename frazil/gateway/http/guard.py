@@ -14,6 +14,7 @@ from frazil.events import table_name
 from frazil.gateway.http.answers import error_answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.places import Places
+from frazil.gateway.http.request_errors import BadRequest
 from frazil.gateway.http.scopes import AUDITED, IDENTITY, is_admin
 
 log = logging.getLogger(__name__)
@@ -112,11 +113,11 @@ def client_of(scope: Scope) -> str | None:
 
 
 def _bearer(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            scheme, _, token = value.decode("latin-1").partition(" ")
-            return token.strip() if scheme.lower() == "bearer" else ""
-    return ""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) > 1:
+        raise BadRequest("the request has two Authorization headers", code="two_authorizations", hint="send one token")
+    scheme, _, token = (given[0] if given else b"").decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _table_in(scope: Scope) -> tuple[str, ...]:

@@ -1,23 +1,33 @@
-"""The application on a port: bound before anything else starts, drained before it ends."""
+"""HTTP server: the application on a port, bound before anything else starts, drained before it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from frazil.errors import FrazilError, Misconfigured
 from frazil.gateway.http.app import create_app
+from frazil.gateway.http.connection import GatewayConnection
+from frazil.gateway.http.connection_table import ConnectionTable
 from frazil.gateway.http.gateway import Gateway
-from frazil.gateway.http.one_write import OneWriteProtocol
+from frazil.gateway.http.open_files import RESERVED_FILES, allow_open_files, connections_within
 from frazil.gateway.http.uploads import forget_left_uploads
+from frazil.gateway.settings import ServerSettings
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
+_CHECK_SECONDS = 1.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -65,10 +75,37 @@ async def _tidy(gateway: Gateway) -> None:
         await asyncio.sleep(_TIDY_SECONDS)
 
 
+def _open_table(limits: ServerSettings) -> ConnectionTable[GatewayConnection]:
+    files = allow_open_files(limits.max_connections + RESERVED_FILES)
+    connections = connections_within(files, limits.max_connections)
+    if connections < limits.max_connections:
+        log.warning(
+            "server.max_connections is %d, but the limit of %d open files leaves room for %d: raise it (ulimit -n)",
+            limits.max_connections,
+            files,
+            connections,
+        )
+    return ConnectionTable(connections, limits.max_connections_per_address)
+
+
+async def _check_connections(table: ConnectionTable[GatewayConnection], limits: ServerSettings) -> None:
+    """Look for slow connections, often enough to end each within a quarter more than its time.
+
+    After a pause of the whole process the event loop reads what came meanwhile before it comes here.
+    """
+    seconds = min(_CHECK_SECONDS, limits.header_seconds / 4, limits.body_seconds / 4, limits.answer_seconds / 4)
+    while True:
+        await asyncio.sleep(seconds)
+        table.now = time.monotonic()
+        for connection in table.connections():
+            connection.check()
+
+
 async def serve(
     gateway: Gateway,
     listening: socket.socket,
     *,
+    limits: ServerSettings | None = None,
     stop: asyncio.Event | None = None,
     drain_seconds: float = 15.0,
     on_ready: Callable[[], None] | None = None,
@@ -78,21 +115,24 @@ async def serve(
     Stopping means: take no new connections, answer the requests in flight, write what is queued, return.
     """
     stopping = stop or _stopped_by_signals()
+    limits = limits or ServerSettings()
+    table = _open_table(limits)
     config = uvicorn.Config(
         create_app(gateway),
-        http=OneWriteProtocol,
+        http=cast(Any, partial(GatewayConnection, limits=limits, table=table, metrics=gateway.metrics)),
         ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_keep_alive=75,
+        timeout_keep_alive=cast(int, limits.keep_alive_seconds),
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
     server = _Server(config)
     await gateway.start()
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="http")
     waiting = asyncio.create_task(stopping.wait(), name="wait for the stop")
+    checking = asyncio.create_task(_check_connections(table, limits), name="check the connections")
     tidying = asyncio.create_task(_tidy(gateway), name="forget what was left")
     try:
         while not server.started and not serving.done():
@@ -104,8 +144,10 @@ async def serve(
         server.should_exit = True
         await serving
     finally:
-        for task in (waiting, serving, tidying):
+        for task in (waiting, serving, checking, tidying):
             task.cancel()
+        for connection in table.connections():  # of clients that did not take their answer in time
+            connection.transport.abort()
         await gateway.close()
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from frazil.bus import EventBus, open_bus
 from frazil.bus.memory import MemoryBus
@@ -12,6 +14,15 @@ from tests.contract.servers import NatsServer, running_nats
 from tests.gateway.http.harness import Running, running
 
 STREAM_BYTES = 64 << 20
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests of connections run on the event loop of `frazil serve gateway`."""
+    if item.path.name == "test_edge.py":
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

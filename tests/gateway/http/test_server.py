@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -26,14 +27,14 @@ from tests.gateway.http.harness import ORDERS, TOKEN, event, on_the_bus
 
 @asynccontextmanager
 async def served(
-    bus: MemoryBus, lake: Lake, folder: Path, *, stop: asyncio.Event | None
+    bus: MemoryBus, lake: Lake, folder: Path, *, stop: asyncio.Event | None, drain_seconds: float = 10
 ) -> AsyncIterator[tuple[httpx.AsyncClient, asyncio.Task[None]]]:
     limited = IngestSettings(max_body_bytes=ByteSize(5000))
     access = Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
     gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=limited)
     listening = listen("127.0.0.1", 0)
     ready = asyncio.Event()
-    serving = asyncio.create_task(serve(gateway, listening, stop=stop, drain_seconds=10, on_ready=ready.set))
+    serving = asyncio.create_task(serve(gateway, listening, stop=stop, drain_seconds=drain_seconds, on_ready=ready.set))
     await asyncio.wait_for(ready.wait(), 30)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=30) as http:
@@ -59,6 +60,21 @@ async def test_a_stop_answers_those_in_flight(memory_bus: MemoryBus, lake: Lake,
         await asyncio.wait_for(serving, 30)
         with pytest.raises(httpx.TransportError):
             await http.get("/v1/health")
+
+
+async def test_a_stop_tells_those_it_does_not_wait_for(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    async with served(memory_bus, lake, tmp_path, stop=stop, drain_seconds=1) as (http, serving):
+        reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+        head = f"POST /v1/tables HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n"
+        writer.write(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert b" 100 " in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        stop.set()
+        answer = await asyncio.wait_for(reader.read(), 10)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "stopping"
+        await asyncio.wait_for(serving, 30)
+        writer.close()
 
 
 async def test_sigterm_stops_it(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:
@@ -87,6 +103,8 @@ async def test_requests_that_lie_about_their_length(memory_bus: MemoryBus, lake:
         chunk = "1000\r\n" + "x" * 4096 + "\r\n"
         assert b" 413 " in await spoken(f"Transfer-Encoding: chunked\r\n\r\n{chunk}{chunk}")
         assert b" 400 " in await spoken("Content-Length: -1\r\n\r\n")
+        large = await http.post("/v1/tables/orders/events", content=b"x" * (20 << 20))
+        assert large.status_code == 413, "also for who sends all of it before looking"
         await spoken('Content-Length: 4000\r\n\r\n{"id": "half"', leave=True)
         answer = await http.post("/v1/tables/orders/events", json={"events": [event("whole")]})
         assert answer.status_code == 202

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from frazil.gateway.http.one_write import gathering
+from frazil.gateway.http.single_write import SingleWriteTransport
 
 
 class Wire:
@@ -21,13 +21,16 @@ class Wire:
         assert not self.closed
         self.said.append(data)
 
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
     def close(self) -> None:
         self.closed = True
 
     def is_closing(self) -> bool:
         return self.closed
 
-    def get_extra_info(self, name: str) -> Any:
+    def get_extra_info(self, name: str, default: Any) -> Any:
         return f"the {name}"
 
 
@@ -37,7 +40,7 @@ def wire() -> Wire:
 
 
 def gathered(wire: Wire) -> asyncio.Transport:
-    return gathering(cast(asyncio.Transport, wire), asyncio.get_running_loop())
+    return SingleWriteTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop())
 
 
 async def test_head_and_body_leave_together(wire: Wire) -> None:
