@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from starlette.requests import Request
 from starlette.responses import Response
 
+from frazil.access.quotas import KINDS
 from frazil.errors import Unavailable
 from frazil.events import history_of, table_name
 from frazil.gateway.http.answers import answer
@@ -113,6 +114,7 @@ class Status:
         standings = await asyncio.gather(*(self._telling.standing(table) for table in tables))
         told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
         more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
+        more += self._of_quotas()
         more += self._gateway.served.metrics() if self._gateway.served is not None else ()
         return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
 
@@ -163,6 +165,30 @@ class Status:
             gauge("frazil_part_up", "Whether the part answers.", up, "part"),
             gauge("frazil_part_ok", "Whether the part does what it should.", ok, "part"),
         ]
+
+    def _of_quotas(self) -> Iterable[Metric]:
+        quotas = self._gateway.quotas
+        limits = []
+        for kind in KINDS:
+            limit = quotas.limit(kind)
+            of = {"token": limit.per_token, "all": limit.total, "admin": limit.with_admins}
+            limits += [([kind, whose], float(most)) for whose, most in of.items()]
+        yield gauge(
+            "frazil_in_flight",
+            "Requests, waits among them, and bytes of bodies in flight.",
+            [([kind], quotas.used(kind)) for kind in KINDS],
+            "kind",
+        )
+        yield gauge(
+            "frazil_in_flight_limit", "How much may be in flight of a token, of all, with admins.", limits, "kind", "of"
+        )
+        yield counter(
+            "frazil_quota_refusals",
+            "Requests refused because a token, or all together, had enough in flight.",
+            [([kind, of], count) for kind in KINDS for of, count in quotas.refused(kind).items()],
+            "kind",
+            "of",
+        )
 
     def _of_workers(self) -> Iterable[Metric]:
         if self._gateway.pool is None:

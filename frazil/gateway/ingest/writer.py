@@ -26,7 +26,7 @@ from frazil.errors import BusGap, BusReplaced, Conflict, FrazilError, NotFound, 
 from frazil.events import TableSpec
 from frazil.events.batch import ROWS, URGENT, conform, decode, encode, encode_parts, part_headers
 from frazil.events.ids import Ints
-from frazil.events.position import start_of
+from frazil.events.position import sequence_of, start_of
 from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.index import Backlog, StreamIndex
 from frazil.gateway.ingest.judging import Judged, judge
@@ -296,6 +296,17 @@ class TableWriter:
         if isinstance(error, BusGap | BusReplaced):
             error.hint = _repair(short)
         return error
+
+    @property
+    def is_warm(self) -> bool:
+        return self._known is not None
+
+    async def has_come_to(self, position: int) -> bool:
+        """Whether the stream has a message at this position; the bus is asked only if this gateway has not seen it."""
+        sequence = sequence_of(position)
+        if self._known is not None and sequence <= self._known.index.head:
+            return True
+        return sequence <= await self.head()
 
     async def head(self) -> int:
         """The last sequence on the bus."""
