@@ -31,7 +31,7 @@ class AccessSettings(BaseModel):
         description="The part of ingest.max_concurrent_requests, and of those that wait, that one token may take.",
     )
     token_memory: ByteSize = Field(
-        default=ByteSize(512 << 20),
+        default=ByteSize(768 << 20),
         ge=1 << 20,
         description="Memory that the bodies of one token may take at once, unpacked and decoded.",
     )

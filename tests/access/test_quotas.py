@@ -95,7 +95,7 @@ def test_the_shares_follow_from_the_settings() -> None:
     made = Quotas.of(AccessSettings(), requests=256, memory_bytes=1 << 30)
     assert made.limit("requests") == Limit(256, 64, 272)
     assert made.limit("waits") == Limit(128, 32, 144)
-    assert made.limit("bytes") == Limit((1 << 30) * 7 // 8, 512 << 20, 1 << 30)
+    assert made.limit("bytes") == Limit((1 << 30) * 7 // 8, 768 << 20, 1 << 30)
     assert Quotas.of(AccessSettings(), requests=1, memory_bytes=1 << 30).limit("waits").per_token == 1
 
 

@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from starlette.requests import Request
 from starlette.responses import Response
 
+from frazil.access import Identity
 from frazil.access.quotas import KINDS
 from frazil.errors import Unavailable
 from frazil.events import history_of, table_name
@@ -19,7 +20,7 @@ from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, whole_number
 from frazil.gateway.http.parts import Parts
-from frazil.gateway.http.scopes import admin_only
+from frazil.gateway.http.scopes import IDENTITY, admin_only
 from frazil.gateway.http.tellings import Standing, TableTelling
 from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
 from frazil.lake import job_status, open_jobs
@@ -57,7 +58,18 @@ class Status:
         return answer({"product": "frazil", "links": _LINKS})
 
     async def health(self, request: Request) -> Response:
-        return answer(await self._parts.health())
+        """The status alone for everybody, that of each part for who has a token, the reasons for admins.
+
+        Reasons name tables, files and errors of engines.
+        """
+        told = await self._parts.health()
+        identity: Identity | None = request.scope.get(IDENTITY)
+        if identity is None:
+            told = {"status": told["status"]}
+        elif not identity.is_admin:
+            parts = {name: {"status": part["status"]} for name, part in told["parts"].items()}
+            told = {"status": told["status"], "parts": parts}
+        return answer(told)
 
     async def status(self, request: Request) -> Response:
         admin_only(request)

@@ -182,7 +182,7 @@ async def test_the_limits_are_in_the_metrics(gateway: Running) -> None:
     assert found["frazil_in_flight", "waits"] == found["frazil_in_flight", "bytes"] == 0
     assert found["frazil_in_flight_limit", "requests", "token"] == 64
     assert found["frazil_in_flight_limit", "all", "waits"] == 128
-    assert found["frazil_in_flight_limit", "admin", "bytes"] == 1 << 30
+    assert found["frazil_in_flight_limit", "admin", "bytes"] == 1536 << 20
     assert found["frazil_quota_refusals_total", "requests", "token"] == 0
 
 
