@@ -26,8 +26,8 @@ EVOLVED_BYTES = 150
 EVENT_BYTES, CELL_BYTES = 160, 32
 # A line of NDJSON, blank or not: where it ends.
 LINE_BYTES = 9
-# What is unpacked of an Arrow stream: itself, cast to the types of the table, in the batch.
-UNPACKED_BYTES = 3
+# What is unpacked of an Arrow stream: itself, cast to the types of the table and compared, in the batch [vectors 6].
+UNPACKED_BYTES = 6
 # The metadata of an Arrow stream becomes objects of Arrow and of Python.
 METADATA_BYTES = 8
 # A value of Arrow as an object of Python [45 for numbers], and its text.
