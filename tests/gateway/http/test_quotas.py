@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.access import AccessSettings
+from frazil.access.secret import id_of
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
 from frazil.lake import Lake
@@ -171,6 +173,32 @@ async def test_a_pipelined_request_is_answered_after_a_wait(memory_bus: MemoryBu
         client.hang_up()
 
 
+async def test_a_search_ends_with_its_caller(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    class Searches:
+        """One that never answers."""
+
+        async def answer(self, *_: Any, waiting: Any, **__: Any) -> bytes:
+            try:
+                with waiting():
+                    await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return b""
+
+        def close(self) -> None: ...
+
+    async with on_a_port(memory_bus, lake, tmp_path) as port:
+        port.gateway.searches = Searches()  # type: ignore[assignment]
+        headers = await port.token("read:*")
+        client = await port.begin("POST /v1/search", headers, b'{"table": "notes", "query": "tea"}')
+        await until(lambda: port.gateway.quotas.used("waits") == 1)
+        client.hang_up()
+        await asyncio.wait_for(ended.wait(), 30)
+        await until(lambda: port.gateway.quotas.used("requests") == port.gateway.quotas.used("waits") == 0)
+
+
 async def test_the_limits_are_in_the_metrics(gateway: Running) -> None:
     answer = await gateway.http.get("/metrics")
     found = {
@@ -217,6 +245,4 @@ async def test_a_token_of_another_gateway_is_honoured(memory_bus: MemoryBus, lak
 
 
 def _id(headers: dict[str, str]) -> str:
-    from frazil.access.secret import id_of
-
     return id_of(headers["authorization"].removeprefix("Bearer ")) or ""
