@@ -45,12 +45,7 @@ def json_memory(body: bytes, lines: bool, spec: TableSpec, limits: Limits) -> in
     values = (commas + braces + brackets) * (EVOLVED_BYTES if spec.unknown_fields == "evolve" else VALUE_BYTES)
     # The values of the event at hand are there twice: as they were parsed, and as their columns want them.
     values += values * min(len(body), limits.max_event_bytes) // max(1, len(body))
-    return (
-        len(body) * text
-        + values
-        + events * (EVENT_BYTES + columns * CELL_BYTES)
-        + newlines * LINE_BYTES
-    )
+    return len(body) * text + values + events * (EVENT_BYTES + columns * CELL_BYTES) + newlines * LINE_BYTES
 
 
 def _counts(body: bytes) -> tuple[int, ...]:
@@ -75,7 +70,7 @@ def arrow_memory(unpacked: Unpacked, columns: int) -> int:
 
 def python_memory(array: pa.Array) -> int:
     """Bytes that the values take as objects of Python, with the texts that are made of them."""
-    return array.nbytes * OBJECT_TEXT_BYTES + _values(array) * OBJECT_BYTES
+    return int(array.nbytes) * OBJECT_TEXT_BYTES + _values(array) * OBJECT_BYTES
 
 
 def _values(array: pa.Array) -> int:

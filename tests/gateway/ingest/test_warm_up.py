@@ -54,14 +54,18 @@ async def test_retry_after_falls_with_what_was_read(
 def test_the_rest_takes_as_long_as_what_was_done() -> None:
     now = 0.0
     progress = Progress(clock=lambda: now)
-    assert progress.seconds_left is None and progress.done is None
+
+    def told() -> tuple[float | None, float | None]:
+        return progress.done, progress.seconds_left
+
+    assert told() == (None, None)
     progress.begin(100)
     now = 10.0
-    assert progress.seconds_left is None, "nothing is known of the pace yet"
+    assert told() == (None, None), "nothing is known of the pace yet"
     progress.advance(25)
-    assert (progress.done, progress.seconds_left) == (0.25, 30.0)
+    assert told() == (0.25, 30.0)
     progress.advance(175)
-    assert (progress.done, progress.seconds_left) == (1.0, 0.0), "there was more than it was told"
+    assert told() == (1.0, 0.0), "there was more than it was told"
     progress.begin(0)
     progress.advance(3)
-    assert progress.seconds_left is None
+    assert told() == (None, None)

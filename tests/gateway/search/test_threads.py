@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,7 @@ from frazil.gateway.search.threads import to_the_end
 async def test_a_cancellation_waits_for_the_thread() -> None:
     go, done = threading.Event(), threading.Event()
 
-    def work() -> None:
+    def work() -> int:
         go.wait(30)
         done.set()
         raise ValueError("nobody is left to hear this")
@@ -31,11 +32,10 @@ async def test_a_cancellation_waits_for_the_thread() -> None:
 
 
 async def test_without_one_it_is_the_result_or_the_error() -> None:
-    assert await _in_thread(lambda: None) is None
+    assert await _in_thread(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
-        await _in_thread(lambda: print(1 // 0))
+        await _in_thread(lambda: 1 // 0)
 
 
-async def _in_thread(work: object) -> None:
-    assert callable(work)
+async def _in_thread(work: Callable[[], int]) -> int:
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
