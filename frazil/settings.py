@@ -124,6 +124,11 @@ class IngestSettings(BaseModel):
     max_concurrent_requests: int = Field(
         default=256, gt=0, description="Requests served at once before the answer is 503."
     )
+    max_memory_bytes: ByteSize = Field(
+        default=ByteSize(1536 << 20),
+        ge=1 << 20,
+        description="Memory that the bodies of all requests may take at once, unpacked and decoded.",
+    )
 
 
 class Settings(BaseModel):

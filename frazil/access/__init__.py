@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frazil.access.door import Access
     from frazil.access.grants import Grant, ReadGrant, parse_grants
     from frazil.access.identity import ADMIN, Forbidden, Identity
+    from frazil.access.quotas import Place, QuotaExceeded, Quotas
     from frazil.access.rates import RateLimited
     from frazil.access.settings import AccessSettings
     from frazil.access.tokens import TokenRecord, TokenStore
@@ -27,6 +28,9 @@ _HOMES = {
     "Forbidden": "identity",
     "Grant": "grants",
     "Identity": "identity",
+    "Place": "quotas",
+    "QuotaExceeded": "quotas",
+    "Quotas": "quotas",
     "RateLimited": "rates",
     "ReadGrant": "grants",
     "TokenRecord": "tokens",
@@ -43,6 +47,9 @@ __all__ = [
     "Forbidden",
     "Grant",
     "Identity",
+    "Place",
+    "QuotaExceeded",
+    "Quotas",
     "RateLimited",
     "ReadGrant",
     "TokenRecord",

@@ -24,6 +24,20 @@ class AccessSettings(BaseModel):
         default=200.0, gt=0, description="Requests a second of one token that has no rate of its own."
     )
     burst: int = Field(default=400, ge=1, description="Requests that such a token may send at once.")
+    token_share: float = Field(
+        default=0.25,
+        gt=0,
+        le=1,
+        description="The part of ingest.max_concurrent_requests, and of those that wait, that one token may take.",
+    )
+    token_memory: ByteSize = Field(
+        default=ByteSize(768 << 20),
+        ge=1 << 20,
+        description="Memory that the bodies of one token may take at once, unpacked and decoded.",
+    )
+    admin_reserve: int = Field(
+        default=16, ge=1, description="Requests of admins that are served beyond ingest.max_concurrent_requests."
+    )
     audit_file_bytes: ByteSize = Field(
         default=ByteSize(64 << 20), ge=4096, description="The audit log begins another file at this size, and each day."
     )

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from frazil.events.decode_memory import UNPACKED_BYTES, python_memory
 from frazil.events.json_text import Number, Wrong, compact, decoder, depth
 from frazil.events.limits import Limits, names_hint, too_deep
 from frazil.events.types import ColumnType
@@ -71,18 +72,31 @@ def _check_zone(zone: str) -> None:
         raise Wrong(f"the time zone {zone[:80]!r} is not known") from error
 
 
-def plain(array: pa.Array, max_bytes: int) -> pa.Array:
-    """The array without dictionary or extension; `Wrong` where it would unpack to more than `max_bytes`."""
+class Room:
+    """What the columns of one stream whose values share their bytes may unpack to, together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._left = limits.max_body_bytes
+
+    def take(self, size: int) -> None:
+        if size > self._left:
+            raise Wrong("the column unpacks to more bytes than a body may have")
+        self._left -= size
+        self._limits.claim(size * UNPACKED_BYTES)
+
+
+def plain(array: pa.Array, room: Room) -> pa.Array:
+    """The array without dictionary or extension; `Wrong` where there is no room for what it unpacks to."""
     if pt.is_dictionary(array.type):
         sizes = row_bytes(array.dictionary)
         indices = array.indices.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
-        if int(sizes[indices].sum()) > max_bytes:
-            raise Wrong("the dictionary unpacks to more bytes than a body may have")
-        return plain(pc.cast(array, array.type.value_type), max_bytes)
+        room.take(int(sizes[indices].sum()))
+        return plain(pc.cast(array, array.type.value_type), room)
     if isinstance(array.type, pa.BaseExtensionType):
-        return plain(array.storage, max_bytes)
-    if _is_view(array.type) and int(row_bytes(array).sum()) > max_bytes:
-        raise Wrong("the column unpacks to more bytes than a body may have")
+        return plain(array.storage, room)
+    if _is_view(array.type):
+        room.take(int(row_bytes(array).sum()))
     return array
 
 
@@ -101,8 +115,6 @@ def type_depth(given: pa.DataType) -> int:
 def row_bytes(array: pa.Array) -> Sizes:
     """How many bytes each row's values take, about."""
     given = array.type
-    if pt.is_null(given):
-        return np.zeros(len(array), np.int64)
     if _is_view(given):
         # The first of the four numbers of a view is its length; under a null it may be anything.
         views = np.frombuffer(array.buffers()[1], np.int32)[: (array.offset + len(array)) * 4].reshape(-1, 4)
@@ -114,12 +126,23 @@ def row_bytes(array: pa.Array) -> Sizes:
         return _between(inner, np.asarray(array.offsets))
     if _is_list(given):
         lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0), np.int64)
+        if (width := _width(given.value_type)) is not None:
+            return lengths * width
         return _between(row_bytes(array.flatten()), np.concatenate(([0], np.cumsum(lengths))))
-    if pt.is_boolean(given):
-        return np.ones(len(array), np.int64)
-    if pt.is_primitive(given) or pt.is_fixed_size_binary(given) or pt.is_decimal(given):
-        return np.full(len(array), given.bit_width // 8, np.int64)
+    if (width := _width(given)) is not None:
+        return np.full(len(array), width, np.int64)
     return np.asarray(pc.fill_null(pc.binary_length(array), 0), np.int64)
+
+
+def _width(given: pa.DataType) -> int | None:
+    """The bytes of each value, where all have the same: then a list of millions is not looked at one by one."""
+    if pt.is_null(given):
+        return 0
+    if pt.is_boolean(given):
+        return 1
+    if pt.is_primitive(given) or pt.is_fixed_size_binary(given) or pt.is_decimal(given):
+        return int(given.bit_width) // 8
+    return None
 
 
 def _between(sizes: Sizes, offsets: npt.NDArray[Any]) -> Sizes:
@@ -216,6 +239,7 @@ def _cast_struct(array: pa.Array, wanted: ColumnType, limits: Limits) -> pa.Arra
 
 def _cast_map(array: pa.Array, wanted: ColumnType, limits: Limits) -> pa.Array:
     """Row by row: maps are small, and a key given twice is to be found."""
+    limits.claim(python_memory(array))
     keys: list[Any] = []
     items: list[Any] = []
     offsets: list[int | None] = []  # a null offset makes its map null
@@ -236,6 +260,7 @@ def _cast_map(array: pa.Array, wanted: ColumnType, limits: Limits) -> pa.Array:
 
 def _to_json_texts(array: pa.Array, limits: Limits) -> pa.Array:
     """For a json column: texts are JSON already and are made compact, anything else becomes JSON."""
+    limits.claim(python_memory(array))
     if _is_text(array.type):
         return pa.array(
             [None if text is None else _compact_text(text, limits) for text in array.to_pylist()], pa.string()

@@ -15,6 +15,7 @@ from frazil.errors import InvalidInput
 from frazil.events.decode_arrow import decode_arrow
 from frazil.events.decode_fast import decode_fast
 from frazil.events.decode_json import BOM, decode_exact
+from frazil.events.decode_memory import json_memory
 from frazil.events.limits import Limits, check_body
 from frazil.events.table import TableSpec
 
@@ -50,6 +51,7 @@ def decode_events(body: bytes, content_type: str, spec: TableSpec, *, received_a
         return Decoded(batch, spec)
     lines = media_type != JSON
     body = body.removeprefix(BOM)
+    limits.claim(json_memory(body, lines, spec, limits))
     if len(body) >= _FAST_FROM_BYTES:
         fast = decode_fast(body, lines, spec, received_at=received_at, limits=limits)
         if fast is not None:

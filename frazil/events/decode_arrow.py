@@ -18,9 +18,20 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from frazil.errors import InvalidInput
-from frazil.events.arrow_cast import as_json, cast_exact, check_taken, new_type, plain, row_bytes, to_python, type_depth
+from frazil.events.arrow_cast import (
+    Room,
+    as_json,
+    cast_exact,
+    check_taken,
+    new_type,
+    plain,
+    row_bytes,
+    to_python,
+    type_depth,
+)
+from frazil.events.decode_memory import arrow_memory, python_memory
 from frazil.events.envelope import DELETE, ENVELOPE, MAX_TEXT, PATCH_OP, assemble, not_an_op, ops_of
-from frazil.events.ipc_guard import unpacked_bytes
+from frazil.events.ipc_guard import measure
 from frazil.events.json_text import Wrong, compact
 from frazil.events.limits import (
     MAX_DETAILS,
@@ -45,7 +56,7 @@ def decode_arrow(
     body: bytes, spec: TableSpec, *, received_at: datetime, limits: Limits
 ) -> tuple[pa.RecordBatch, TableSpec]:
     """All rows of the stream as events, or an error that names the columns and rows that cannot be kept."""
-    table = _read(body, limits)
+    table = _read(body, spec, limits)
     problems = Problems()
     envelope, columns, fields = _split(table, spec, problems, limits)
     problems.raise_if_any(table.num_rows)
@@ -60,11 +71,13 @@ def decode_arrow(
     return assemble(spec, count, received_at=received_at, envelope=kept, columns=known), spec
 
 
-def _read(body: bytes, limits: Limits) -> pa.Table:
+def _read(body: bytes, spec: TableSpec, limits: Limits) -> pa.Table:
     try:
-        size = unpacked_bytes(body)
-        if size > limits.max_body_bytes:
+        unpacked = measure(body)
+        # Every value counts as a byte at least: billions of nulls take none, until something is made of them.
+        if (size := max(unpacked.size, unpacked.values)) > limits.max_body_bytes:
             raise body_too_large(size, limits)
+        limits.claim(arrow_memory(unpacked, len(spec.columns)))
         with pa.ipc.open_stream(body) as reader:
             _check_schema(reader.schema, limits)
             batches, rows = [], 0
@@ -108,9 +121,10 @@ def _split(
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array], pa.Array | None]:
     """The columns of the envelope, those of the table, and `fields`; each in one piece and without dictionaries."""
     given: dict[str, pa.Array] = {}
+    room = Room(limits)
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
-            given[name] = plain(column.combine_chunks(), limits.max_body_bytes)
+            given[name] = plain(column.combine_chunks(), room)
         except (Wrong, pa.ArrowException) as wrong:
             problems.add(0, shown_name(name), str(wrong))
     fields = None
@@ -244,7 +258,7 @@ def _table_columns(
             for index in _some(pc.and_(missing, ops.needing(name, count)))[:MAX_DETAILS]:
                 problems.add(index, name, "required, and missing or null")
     if extra:
-        columns[EXTRA] = _extra(extra, count, problems)
+        columns[EXTRA] = _extra(extra, count, problems, limits)
     return (spec.with_columns(added) if added and not problems.details else spec), columns
 
 
@@ -291,9 +305,10 @@ def _cast_or_report(
         return None
 
 
-def _extra(unknown: dict[str, pa.Array], count: int, problems: Problems) -> pa.Array:
+def _extra(unknown: dict[str, pa.Array], count: int, problems: Problems, limits: Limits) -> pa.Array:
     kept: list[dict[str, Any]] = [{} for _ in range(count)]
     for name, array in unknown.items():
+        limits.claim(python_memory(array))
         try:
             for index, value in enumerate(to_python(array)):
                 if value is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,22 +17,59 @@ _DICTIONARY_BATCH = 2
 _BUFFER = struct.Struct("<qq")
 
 
-def unpacked_bytes(body: bytes) -> int:
-    """What all buffers of the stream take when they are unpacked. `ValueError`: the stream is damaged or cut off."""
+@dataclass
+class Unpacked:
+    """What a stream becomes when it is read."""
+
+    size: int = 0
+    """Bytes of all buffers."""
+    values: int = 0
+    """Values of all columns and of what is nested in them. A null takes no byte, so that buffers do not tell of it."""
+    rows: int = 0
+    metadata: int = 0
+    """Bytes of the messages' metadata."""
+
+
+def measure(body: bytes) -> Unpacked:
+    """Add up what reading the stream takes. `ValueError`: the stream is damaged or cut off."""
     source = pa.BufferReader(body)
     reader = pa.ipc.MessageReader.open_stream(source)
-    total = last = 0
+    found, dictionaries = Unpacked(), _Dictionaries()
+    last = 0
     for message in _messages(reader):
         last = source.tell()
+        found.metadata += len(message.metadata)
         if message.type in ("record batch", "dictionary"):
-            content = message.body.to_pybytes() if message.body is not None else b""
-            total += _unpacked(message.metadata.to_pybytes(), content)
+            content = memoryview(message.body) if message.body is not None else memoryview(b"")
+            _add(message.metadata.to_pybytes(), content, found, dictionaries)
     # A stream that was closed ends in a marker. Without it batches may be missing; behind it, they would be overlooked.
     if source.tell() != len(body):
         raise ValueError("there are bytes behind the end of the stream")
     if source.tell() == last:
         raise ValueError("the end of the stream is missing")
-    return total
+    return found
+
+
+class _Dictionaries:
+    """How large the dictionaries are. After a delta, the next batch gets a new one of everything up to it."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, tuple[int, int]] = {}
+        self._grown: set[int] = set()
+
+    def take(self, number: int, size: int, values: int, *, delta: bool) -> None:
+        if delta:
+            before = self._sizes.get(number, (0, 0))
+            self._sizes[number] = (before[0] + size, before[1] + values)
+            self._grown.add(number)
+        else:
+            self._sizes[number] = (size, values)
+
+    def copied(self) -> tuple[int, int]:
+        """Bytes and values that reading a batch now copies."""
+        copies = [self._sizes[number] for number in self._grown]
+        self._grown.clear()
+        return sum(size for size, _ in copies), sum(values for _, values in copies)
 
 
 def _messages(reader: pa.ipc.MessageReader) -> Iterator[pa.ipc.Message]:
@@ -42,27 +80,45 @@ def _messages(reader: pa.ipc.MessageReader) -> Iterator[pa.ipc.Message]:
             return
 
 
-def _unpacked(metadata: bytes, body: bytes) -> int:
+def _add(metadata: bytes, body: memoryview, found: Unpacked, dictionaries: _Dictionaries) -> None:
     try:
         message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
         header = message.table(2)
         if message.byte(1) == _DICTIONARY_BATCH:
-            header = header.table(1)
-        compressed = header.has(3)
-        total = 0
-        for offset, length in header.structs(2):
-            if not compressed or length < 8:
-                total += length
-                continue
-            if not 0 <= offset <= len(body) - 8:
-                raise ValueError("a buffer lies outside of its message")
-            declared = struct.unpack_from("<q", body, offset)[0]
-            total += length - 8 if declared == -1 else declared
-            if declared < -1:
-                raise ValueError("a buffer has a negative size")
-        return total
+            size, values = _of_batch(header.table(1), body)
+            dictionaries.take(header.number(0), size, values, delta=bool(header.byte(2)))
+        else:
+            size, values = _of_batch(header, body)
+            copied, copied_values = dictionaries.copied()
+            size, values = size + copied, values + copied_values
+            found.rows += header.number(0)
+        found.size += size
+        found.values += values
     except (struct.error, IndexError) as error:
         raise ValueError("the metadata of a message is damaged") from error
+
+
+def _of_batch(header: _Table, body: memoryview) -> tuple[int, int]:
+    """The bytes and the values of one batch."""
+    compressed = header.has(3)
+    values = size = 0
+    for length, _ in header.structs(1):
+        if length < 0:
+            raise ValueError("a column has a negative length")
+        values += length
+    for offset, length in header.structs(2):
+        if length < 0:
+            raise ValueError("a buffer has a negative size")
+        if not compressed or length < 8:
+            size += length
+            continue
+        if not 0 <= offset <= len(body) - 8:
+            raise ValueError("a buffer lies outside of its message")
+        declared = struct.unpack_from("<q", body, offset)[0]
+        if declared < -1:
+            raise ValueError("a buffer has a negative size")
+        size += length - 8 if declared == -1 else declared
+    return size, values
 
 
 class _Table:
@@ -82,6 +138,11 @@ class _Table:
     def byte(self, number: int) -> int:
         place = self._place(number)
         return 0 if place is None else self._data[place]
+
+    def number(self, number: int) -> int:
+        """An int64; 0 where it is absent."""
+        place = self._place(number)
+        return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
 
     def table(self, number: int) -> _Table:
         place = self._place(number)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,6 +25,8 @@ class Limits:
     max_events: int = 200_000
     max_depth: int = 32
     max_fields: int = 1000
+    claim: Callable[[int], None] = field(default=lambda size: None, compare=False)
+    """Called with a number of bytes before so much memory is used; raises where there is none left."""
 
 
 class Problems:

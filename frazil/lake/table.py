@@ -175,6 +175,13 @@ class LakeTable:
     def rows(self) -> int:
         return self._total("total-records")
 
+    def rows_since(self, moment: datetime) -> int:
+        """About how many rows were added since then: all of them, if no snapshot is so old."""
+        at = moment.timestamp() * 1000
+        older = [snapshot for snapshot in self.iceberg.metadata.snapshots if snapshot.timestamp_ms < at]
+        before = int(summary_of(older[-1]).get("total-records", "0")) if older else 0
+        return max(0, self.rows - before)
+
     @property
     def files(self) -> int:
         return self._total("total-data-files")

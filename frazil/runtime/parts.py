@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from frazil.bus import server
+from frazil.errors import FrazilError
 from frazil.runtime.datadir import DataDir, read_json
 from frazil.runtime.machine import free_port
 from frazil.runtime.supervisor import Part
@@ -52,7 +53,7 @@ def embedded_parts(
         Part(
             "gateway",
             [*run, "gateway"],
-            lambda pid: _gateway_is_busy_with(settings.address),
+            lambda pid: _gateway_is_busy_with(settings.address, data),
             environment,
             stop_seconds=settings.drain_seconds,
         )
@@ -105,20 +106,24 @@ def answers(url: str, *, timeout_seconds: float = 0.5) -> bool:
         return False
 
 
-def _gateway_is_busy_with(url: str) -> str | None:
-    health = ask_health(url)
+def _gateway_is_busy_with(url: str, data: DataDir) -> str | None:
+    health = ask_health(url, data)
     if health is None:
         return "starting"
     bus = health.get("parts", {}).get("bus", {})
     return None if bus.get("status") == "ok" else "waiting for the bus"
 
 
-def ask_health(url: str, *, timeout_seconds: float = 0.5) -> dict[str, Any] | None:
-    """The body of `GET /v1/health`, or None if nobody answers."""
+def ask_health(url: str, data: DataDir, *, timeout_seconds: float = 0.5) -> dict[str, Any] | None:
+    """What `GET /v1/health` tells the admin of this data directory, or None if nobody answers."""
     address = urlsplit(url)
+    try:
+        headers = {"Authorization": f"Bearer {data.admin_token()}"}
+    except FrazilError:
+        headers = {}  # then it tells the status alone
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_seconds)
     try:
-        connection.request("GET", "/v1/health")
+        connection.request("GET", "/v1/health", headers=headers)
         body = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
         return None

@@ -231,7 +231,7 @@ def _health(directory: DataDir, *, running: bool) -> str:
 
     if not running:
         return "not running"
-    health: dict[str, Any] | None = ask_health(str(directory.supervisor().get("url")), timeout_seconds=5.0)
+    health: dict[str, Any] | None = ask_health(str(directory.supervisor().get("url")), directory, timeout_seconds=5.0)
     if health is None:
         raise Unavailable("the gateway does not answer", hint=f"see {directory.logs}/gateway.log")
     bad = {

@@ -8,9 +8,11 @@ from starlette.responses import Response
 from frazil.errors import InvalidInput
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, seconds, table_of
-from frazil.gateway.http.scopes import ingest_only
+from frazil.gateway.http.scopes import ingest_only, place_of
+from frazil.gateway.ingest import Receipt
 
 _DEFAULT_WAIT_SECONDS = 10.0
 _MOST_WAIT_SECONDS = 300.0
@@ -31,13 +33,21 @@ class Events:
             raise InvalidInput(f"`wait` is {wait[:40]!r}", code="bad_parameter", hint="wait=visible, or leave it out")
         timeout_seconds = seconds(request, "timeout_s", default=_DEFAULT_WAIT_SECONDS, most=_MOST_WAIT_SECONDS)
         await self._gateway.directory.table(name)
+        if wait is None:
+            return answer((await self._ingest(request, name, urgent=False)).body(), 202)
+        # Counted before anything is written, so that a refusal means that nothing was.
+        with place_of(request).waiting():
+            receipt = await self._ingest(request, name, urgent=True)
+            # Up to here the request goes on whoever hangs up: others share its write to the bus.
+            snapshot_id = await while_connected(
+                request, self._gateway.wait_visible(receipt, timeout_seconds=timeout_seconds)
+            )
+        return answer({**receipt.body(), "visible": True, "snapshot_id": snapshot_id})
+
+    async def _ingest(self, request: Request, name: str, *, urgent: bool) -> Receipt:
         limit = self._gateway.limits.max_body_bytes
         with await self._bodies.read(request, limit) as body:
             content = await body.unpacked(request.headers.get("content-encoding", ""), limit)
-            receipt = await self._gateway.ingest(
-                name, content, request.headers.get("content-type", ""), urgent=wait is not None
+            return await self._gateway.ingest(
+                name, content, request.headers.get("content-type", ""), urgent=urgent, place=place_of(request)
             )
-        if wait is None:
-            return answer(receipt.body(), 202)
-        snapshot_id = await self._gateway.wait_visible(receipt, timeout_seconds=timeout_seconds)
-        return answer({**receipt.body(), "visible": True, "snapshot_id": snapshot_id})

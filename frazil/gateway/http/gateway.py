@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.access import Access
+from frazil.access import Access, Place, Quotas
 from frazil.access.salt import mask_salt
 from frazil.bus import EventBus
 from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
@@ -21,6 +22,7 @@ from frazil.gateway.ingest import (
     SchemaMoved,
     TableDirectory,
     TableWriters,
+    check_reached,
     until_committed,
 )
 from frazil.gateway.metrics import Metrics
@@ -76,6 +78,9 @@ class Gateway:
         self.journal = journal
         self.access = access
         self.settings = ingest
+        self.quotas = Quotas.of(
+            access.settings, requests=ingest.max_concurrent_requests, memory_bytes=int(ingest.max_memory_bytes)
+        )
         self.pool = pool
         """The query workers; None for a gateway that only takes in events."""
         self.pipeline_file = pipeline_file
@@ -184,21 +189,27 @@ class Gateway:
             )
         await self.pool.check_filter(expression, self.directory.spec_of(table).row_schema())
 
-    async def ingest(self, name: str, body: bytes, content_type: str, *, urgent: bool) -> Receipt:
-        """Decode, judge and write the events of one request; the receipt says that they are durable."""
+    async def ingest(self, name: str, body: bytes, content_type: str, *, urgent: bool, place: Place) -> Receipt:
+        """Decode, judge and write the events of one request; the receipt says that they are durable.
+
+        What decoding takes of memory is counted in `place`, until the events are written.
+        """
         table = await self._open_to_events(name)
         received_at = datetime.now(UTC)
         try:
             for _ in range(_DECODE_TRIES):
-                prepared = await self._prepared(body, content_type, table.spec, received_at)
-                try:
-                    receipt = await self.writers.of(table).submit(
-                        prepared, urgent=urgent, patience_seconds=WARM_UP_PATIENCE_SECONDS
-                    )
-                    break
-                except SchemaMoved:
-                    await self.directory.refresh()
-                    table = await self._open_to_events(name)
+                with place.memory() as memory:
+                    limits = replace(self.limits, claim=memory.take)
+                    prepared = await self._prepared(body, content_type, table.spec, received_at, limits)
+                    try:
+                        receipt = await self.writers.of(table).submit(
+                            prepared, urgent=urgent, patience_seconds=WARM_UP_PATIENCE_SECONDS
+                        )
+                        break
+                    except SchemaMoved:
+                        del prepared
+                await self.directory.refresh()
+                table = await self._open_to_events(name)
             else:
                 raise Unavailable("the columns of the table change at every try", code="busy", hint="try again")
         except FrazilError as error:
@@ -224,9 +235,11 @@ class Gateway:
             )
         return table
 
-    async def _prepared(self, body: bytes, content_type: str, spec: TableSpec, received_at: datetime) -> Prepared:
+    async def _prepared(
+        self, body: bytes, content_type: str, spec: TableSpec, received_at: datetime, limits: Limits
+    ) -> Prepared:
         def prepare() -> Prepared:
-            decoded = decode_events(body, content_type, spec, received_at=received_at, limits=self.limits)
+            decoded = decode_events(body, content_type, spec, received_at=received_at, limits=limits)
             return Prepared.of(decoded.batch, decoded.spec)
 
         return prepare() if len(body) <= INLINE_BODY_BYTES else await asyncio.to_thread(prepare)
@@ -244,6 +257,12 @@ class Gateway:
                 retry_after_seconds=1.0,
             )
         return committed_in(table, receipt.position)
+
+    async def check_reached(self, name: str, mark: Mark) -> None:
+        """Refuse a mark beyond the head of the table's stream; see `frazil.gateway.ingest.marks`."""
+        fed = await self.directory.fed(name)
+        if fed.spec.is_streamed:
+            await check_reached(self.writers.of(fed), fed, mark)
 
     async def reached(self, name: str, mark: Mark, *, timeout_seconds: float) -> tuple[LakeTable, bool]:
         """Wait until the table is committed up to this mark; the table, and whether it is."""

@@ -1,7 +1,8 @@
-"""What stands before every route: the token, its rate, the requests at once, errors in one shape, and the count."""
+"""What stands before every route: the token, its rate, its quotas, errors in one shape, and the count."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 
@@ -9,18 +10,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frazil.access import Access, AuditEntry, Identity
 from frazil.access.secret import id_of
-from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
+from frazil.errors import Denied, FrazilError, InvalidInput, NotFound, Unavailable
 from frazil.events import table_name
 from frazil.gateway.http.answers import error_answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.places import Places
 from frazil.gateway.http.request_errors import BadRequest
-from frazil.gateway.http.scopes import AUDITED, IDENTITY, is_admin
+from frazil.gateway.http.scopes import AUDITED, IDENTITY, PLACE, is_admin
 
 log = logging.getLogger(__name__)
 
 OPEN = ("/", "/v1/health")
-"""What answers without a token."""
+"""What answers without a token, and takes no place: it must answer while all of them are taken."""
 
 
 class Guard:
@@ -28,7 +29,6 @@ class Guard:
         self._app = app
         self._gateway = gateway
         self._access = access
-        self._serving = 0
         self._places = Places.of(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,31 +46,30 @@ class Guard:
 
         metrics = self._gateway.metrics
         metrics.request_began()
-        self._serving += 1
         scope["app"] = self
         try:
-            await self._admit(scope)
-            await self._app(scope, receive, noting_status)
+            await self._serve(scope, receive, noting_status)
         except Exception as error:
             if status:
                 raise  # the answer has begun: the server ends the connection, which is all that can still be said
             self._note_refusal(scope, error, time.monotonic() - started)
             await error_answer(self._for_caller(scope, error))(scope, receive, noting_status)
         finally:
-            self._serving -= 1
             metrics.request_ended(_route(scope), status, time.monotonic() - started)
 
-    async def _admit(self, scope: Scope) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the route answer, in a place of its own. Who has no valid token gets none."""
         if scope["path"] in OPEN:
+            if bearer := _bearer(scope):
+                # A wrong token is told what everybody is: a probe must not fail because its token has expired.
+                with contextlib.suppress(Denied, Unavailable):
+                    scope[IDENTITY] = await self._access.identify(bearer)
+            await self._app(scope, receive, send)
             return
         scope[IDENTITY] = identity = await self._access.identify(_bearer(scope))
         self._access.admit(identity)
-        if self._serving > self._gateway.settings.max_concurrent_requests:
-            raise Unavailable(
-                f"{self._gateway.settings.max_concurrent_requests} requests are being served already",
-                code="overloaded",
-                hint="try again in a moment, with fewer connections",
-            )
+        with self._gateway.quotas.request(identity) as scope[PLACE]:
+            await self._app(scope, receive, send)
 
     def _for_caller(self, scope: Scope, error: Exception) -> Exception:
         """The error without what is for whoever runs the place: details of failures, and where files are."""

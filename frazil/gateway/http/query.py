@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.errors import FrazilError, Unavailable
+from frazil.errors import Unavailable
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.guard import client_of
 from frazil.gateway.http.parameters import only
-from frazil.gateway.http.scopes import AUDITED, identity_of
+from frazil.gateway.http.scopes import AUDITED, identity_of, place_of
 from frazil.gateway.query import Answer, Ask, Queries, parse_ask
 from frazil.gateway.query.ask import Format
 
@@ -24,13 +24,6 @@ _MEDIA: dict[Format, str] = {
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-
-
-class ClientGone(FrazilError):
-    """Nobody waits for this answer any longer."""
-
-    code = "client_gone"
-    status = 499
 
 
 class Query:
@@ -46,17 +39,8 @@ class Query:
         queries = queries_of(self._gateway)
         request.scope[AUDITED] = True
         ask = parse_ask(await json_body(request, self._bodies), accept=_accepted(request))
-        answering = asyncio.create_task(queries.answer(ask, identity, client=client_of(request.scope)), name="query")
-        leaving = asyncio.create_task(_disconnected(request), name="wait for the caller to hang up")
-        try:
-            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                raise ClientGone("the caller hung up")
-            return _response(ask, answering.result())
-        finally:
-            leaving.cancel()
-            answering.cancel()
-            await asyncio.wait({answering, leaving})
+        answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place_of(request).waiting)
+        return _response(ask, await while_connected(request, answering))
 
 
 def queries_of(gateway: Gateway) -> Queries:
@@ -68,11 +52,6 @@ def queries_of(gateway: Gateway) -> Queries:
             retry_after_seconds=60.0,
         )
     return gateway.queries
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _accepted(request: Request) -> Format:

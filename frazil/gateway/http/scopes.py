@@ -11,11 +11,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Scope
 
-from frazil.access import Forbidden, Identity
+from frazil.access import Forbidden, Identity, Place
 from frazil.errors import NotFound
 from frazil.lake import LakeTable
 
 IDENTITY = "frazil.identity"
+PLACE = "frazil.place"
 AUDITED = "frazil.audited"
 """Set in the scope by a route that logs its refusals itself."""
 
@@ -26,6 +27,12 @@ _PLACES = ("metadata_location", "stream")
 def identity_of(request: Request) -> Identity:
     identity: Identity = request.scope[IDENTITY]
     return identity
+
+
+def place_of(request: Request) -> Place:
+    """What this request holds of the limits on requests, waits and bytes in flight."""
+    place: Place = request.scope[PLACE]
+    return place
 
 
 def is_admin(scope: Scope) -> bool:

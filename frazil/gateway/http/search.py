@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from frazil.errors import Unavailable
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.guard import client_of
 from frazil.gateway.http.parameters import only
-from frazil.gateway.http.scopes import AUDITED, identity_of
+from frazil.gateway.http.scopes import AUDITED, identity_of, place_of
 from frazil.gateway.search.ask import parse_search
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ class Search:
         self._bodies = bodies
 
     async def post(self, request: Request) -> Response:
-        """The hits, and the state that they were found in."""
+        """The hits, and the state that they were found in. A caller that hangs up stops its search."""
         only(request)
         searches = searches_of(self._gateway)
         request.scope[AUDITED] = True
         asked = parse_search(await json_body(request, self._bodies))
-        body = await searches.answer(asked, identity_of(request), client=client_of(request.scope))
-        return Response(body, media_type="application/json")
+        answering = searches.answer(
+            asked, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
+        )
+        return Response(await while_connected(request, answering), media_type="application/json")
 
 
 def searches_of(gateway: Gateway) -> Searches:

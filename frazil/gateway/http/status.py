@@ -12,13 +12,15 @@ from prometheus_client import Metric
 from starlette.requests import Request
 from starlette.responses import Response
 
+from frazil.access import Identity
+from frazil.access.quotas import KINDS
 from frazil.errors import Unavailable
 from frazil.events import history_of, table_name
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, whole_number
 from frazil.gateway.http.parts import Parts
-from frazil.gateway.http.scopes import admin_only
+from frazil.gateway.http.scopes import IDENTITY, admin_only
 from frazil.gateway.http.tellings import Standing, TableTelling
 from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
 from frazil.lake import job_status, open_jobs
@@ -56,7 +58,18 @@ class Status:
         return answer({"product": "frazil", "links": _LINKS})
 
     async def health(self, request: Request) -> Response:
-        return answer(await self._parts.health())
+        """The status alone for everybody, that of each part for who has a token, the reasons for admins.
+
+        Reasons name tables, files and errors of engines.
+        """
+        told = await self._parts.health()
+        identity: Identity | None = request.scope.get(IDENTITY)
+        if identity is None:
+            told = {"status": told["status"]}
+        elif not identity.is_admin:
+            parts = {name: {"status": part["status"]} for name, part in told["parts"].items()}
+            told = {"status": told["status"], "parts": parts}
+        return answer(told)
 
     async def status(self, request: Request) -> Response:
         admin_only(request)
@@ -113,6 +126,7 @@ class Status:
         standings = await asyncio.gather(*(self._telling.standing(table) for table in tables))
         told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
         more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
+        more += self._of_quotas()
         more += self._gateway.served.metrics() if self._gateway.served is not None else ()
         more.append(
             gauge("frazil_gateway_tasks", "Tasks of the gateway's event loop.", [([], len(asyncio.all_tasks()))])
@@ -166,6 +180,30 @@ class Status:
             gauge("frazil_part_up", "Whether the part answers.", up, "part"),
             gauge("frazil_part_ok", "Whether the part does what it should.", ok, "part"),
         ]
+
+    def _of_quotas(self) -> Iterable[Metric]:
+        quotas = self._gateway.quotas
+        limits = []
+        for kind in KINDS:
+            limit = quotas.limit(kind)
+            of = {"token": limit.per_token, "all": limit.total, "admin": limit.with_admins}
+            limits += [([kind, whose], float(most)) for whose, most in of.items()]
+        yield gauge(
+            "frazil_in_flight",
+            "Requests, waits among them, and bytes of bodies in flight.",
+            [([kind], quotas.used(kind)) for kind in KINDS],
+            "kind",
+        )
+        yield gauge(
+            "frazil_in_flight_limit", "How much may be in flight of a token, of all, with admins.", limits, "kind", "of"
+        )
+        yield counter(
+            "frazil_quota_refusals",
+            "Requests refused because a token, or all together, had enough in flight.",
+            [([kind, of], count) for kind in KINDS for of, count in quotas.refused(kind).items()],
+            "kind",
+            "of",
+        )
 
     def _of_workers(self) -> Iterable[Metric]:
         if self._gateway.pool is None:

@@ -2,7 +2,7 @@
 
 from frazil.gateway.ingest.declarations import Declarations
 from frazil.gateway.ingest.directory import TableDirectory, source_of
-from frazil.gateway.ingest.marks import check_mark, until_committed
+from frazil.gateway.ingest.marks import check_mark, check_reached, until_committed
 from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved
 from frazil.gateway.ingest.tail import Extent, Tail
 from frazil.gateway.ingest.writer import TableWriter
@@ -19,6 +19,7 @@ __all__ = [
     "TableWriters",
     "Tail",
     "check_mark",
+    "check_reached",
     "source_of",
     "until_committed",
 ]

@@ -24,6 +24,7 @@ from frazil.errors import BusGap, Unavailable
 from frazil.events.batch import Delivered, decode, whole
 from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
 from frazil.events.position import sequence_of, start_of
+from frazil.gateway.ingest.progress import Progress
 from frazil.gateway.ingest.receipt import received_us
 from frazil.gateway.ingest.tail import Tail
 from frazil.lake import LakeTable
@@ -59,6 +60,7 @@ class StreamIndex:
         spill_folder: Path | None,
     ) -> None:
         self.tail = tail
+        self.progress = Progress()
         self.head = -1
         """Every message up to this sequence is accounted for."""
         self._stream = stream
@@ -79,6 +81,7 @@ class StreamIndex:
             try:
                 if self.head < 0:
                     await self._take_table()
+                    self.progress.begin(await self._stream.head() - self.head)
                 await self._take_bus()
                 self._known_at = asked_at
                 return
@@ -95,6 +98,7 @@ class StreamIndex:
         if committed <= self.head:
             return False
         oldest = max(datetime.now(UTC) - self._window_length, self._known_at) - _SKEW
+        self.progress.begin(table.rows_since(oldest))
         count = await asyncio.to_thread(self._take_rows, table, oldest)
         log.info("took the ids of committed rows", extra={"table": table.name, "ids": count})
         self.head = committed
@@ -107,6 +111,7 @@ class StreamIndex:
         count = 0
         for rows in table.ids_since(oldest):
             positions: Ints = rows.column("_seq").to_numpy()
+            self.progress.advance(len(positions))
             new = positions >= first_unknown
             if not new.all():
                 rows = rows.filter(pa.array(new))
@@ -124,6 +129,7 @@ class StreamIndex:
                 self.tail.add(sequence, events, counts)
             self.tail.reach(start_of(decided))
             self._undecided = [delivery for delivery in waiting if delivery.sequence >= decided]
+            self.progress.advance(page[-1].sequence - self.head)
             self.head = page[-1].sequence
 
     async def _read_on(self) -> list[Delivery]:

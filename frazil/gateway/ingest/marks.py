@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from frazil.errors import Conflict
+import asyncio
+
+from frazil.errors import Conflict, FrazilError
 from frazil.events import Mark
 from frazil.gateway.ingest.directory import TableDirectory
+from frazil.gateway.ingest.writer import TableWriter
 from frazil.lake import LakeTable
 from frazil.lake.mend import lost_ranges
+
+_HEAD_SECONDS = 2.0
 
 
 def check_mark(table: LakeTable, mark: Mark) -> None:
@@ -24,6 +29,28 @@ def check_mark(table: LakeTable, mark: Mark) -> None:
             code="events_lost",
             hint="send them again with the same ids; GET /v1/journal?kind=bus_repaired tells when it happened",
         )
+
+
+async def check_reached(writer: TableWriter, table: LakeTable, mark: Mark) -> None:
+    """Refuse a mark that lies beyond the stream's head: it is of no receipt, and waiting for it would be for ever.
+
+    The bus is asked only where neither the table nor this gateway has come so far, as for a token of another gateway.
+    One that does not answer now proves nothing: then the caller may wait.
+    """
+    if table.watermark > mark.position or table.stream_identity != mark.stream:
+        return
+    try:
+        async with asyncio.timeout(_HEAD_SECONDS):
+            if await writer.has_come_to(mark.position):
+                return
+    except (FrazilError, TimeoutError):
+        return
+    raise Conflict(
+        f"the token names a place that the stream of {table.token_name.removeprefix('main.')!r} has not come to",
+        code="token_beyond_head",
+        hint="pass the `token` of a receipt or of an answer, unchanged; if the bus was put back to an older state, "
+        "send the events again with the same ids",
+    )
 
 
 async def until_committed(

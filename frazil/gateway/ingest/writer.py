@@ -26,11 +26,12 @@ from frazil.errors import BusGap, BusReplaced, Conflict, FrazilError, NotFound, 
 from frazil.events import TableSpec
 from frazil.events.batch import ROWS, URGENT, conform, decode, encode, encode_parts, part_headers
 from frazil.events.ids import Ints
-from frazil.events.position import start_of
+from frazil.events.position import sequence_of, start_of
 from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.index import Backlog, StreamIndex
 from frazil.gateway.ingest.judging import Judged, judge
 from frazil.gateway.ingest.originals import Originals
+from frazil.gateway.ingest.progress import Progress
 from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission
 from frazil.gateway.ingest.tail import Tail, TailMemory
 from frazil.gateway.metrics import Metrics
@@ -43,6 +44,9 @@ GROUP_BYTES = 4 << 20
 PART_BYTES = 6 << 20
 TAIL_BYTES = 256 << 20
 _TRIES = 20
+_UNKNOWN_SECONDS = 2.0
+_MOST_RETRY_SECONDS = 60.0
+"""A longer time would be a guess: it is asked for again then, and told with what was read meanwhile."""
 # Below this, compressing costs less than handing it to a thread.
 _INLINE_BYTES = 64 << 10
 
@@ -90,6 +94,8 @@ class TableWriter:
         self._looking: asyncio.Task[None] | None = None
         self._known: _Known | None = None
         self._behind = False
+        self._progress: Progress | None = None
+        """Of the warm-up, while there is one and it has begun."""
         self.last_failure: tuple[float, Unavailable] | None = None
         """When and why the last publish failed; None if it did not."""
 
@@ -113,13 +119,24 @@ class TableWriter:
             self._warming = asyncio.create_task(self._warm_up(), name=f"warm up {self.name}")
         done, _ = await asyncio.wait([self._warming], timeout=patience_seconds)
         if not done:
-            raise Unavailable(
-                f"the event ids of {self._table.spec.short_name!r} are still being read",
-                code="warming",
-                hint="try again in a moment; nothing of this request was kept",
-                retry_after_seconds=2.0,
-            )
+            raise self._still_warming()
         self._warming.result()
+
+    def _still_warming(self) -> Unavailable:
+        """With the time that the rest will take, from what was read until now."""
+        progress = self._progress
+        left = None if progress is None else progress.seconds_left
+        told = "" if progress is None or progress.done is None else f", {progress.done:.0%} of them are known"
+        return Unavailable(
+            f"the event ids of {self._table.spec.short_name!r} are still being read{told}",
+            code="warming",
+            hint="try again after the time that Retry-After says; nothing of this request was kept",
+            retry_after_seconds=_UNKNOWN_SECONDS if left is None else min(max(left, 1.0), _MOST_RETRY_SECONDS),
+            details={
+                "done": None if progress is None or progress.done is None else round(progress.done, 3),
+                "seconds_left": None if left is None else round(left, 1),
+            },
+        )
 
     async def _warm_up(self) -> None:
         started = time.monotonic()
@@ -133,9 +150,12 @@ class TableWriter:
                     window_seconds=self._window_seconds,
                     spill_folder=self._spill_folder,
                 )
+                self._progress = index.progress
                 await index.refresh()
         except FrazilError as error:
             raise self._for_the_producer(error) from error
+        finally:
+            self._progress = None
         self._known = _Known(stream, index, Originals(stream, self._load_table))
         self._running = asyncio.create_task(self._run(self._known), name=f"write {self.name}")
         seconds = round(time.monotonic() - started, 3)
@@ -296,6 +316,17 @@ class TableWriter:
         if isinstance(error, BusGap | BusReplaced):
             error.hint = _repair(short)
         return error
+
+    @property
+    def is_warm(self) -> bool:
+        return self._known is not None
+
+    async def has_come_to(self, position: int) -> bool:
+        """Whether the stream has a message at this position; the bus is asked only if this gateway has not seen it."""
+        sequence = sequence_of(position)
+        if self._known is not None and sequence <= self._known.index.head:
+            return True
+        return sequence <= await self.head()
 
     async def head(self) -> int:
         """The last sequence on the bus."""

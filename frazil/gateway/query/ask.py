@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from frazil.errors import InvalidInput, TooLarge
 from frazil.events import Token, table_name
 
 Freshness = Literal["live", "committed"]
+Waiting = Callable[[], AbstractContextManager[None]]
 Format = Literal["json", "ndjson", "csv", "arrow"]
 FORMATS: tuple[Format, ...] = ("json", "ndjson", "csv", "arrow")
 
@@ -37,6 +39,8 @@ class Ask:
     timeout_seconds: float = 30.0
     wait_when_behind: bool = False
     """Whether to wait, or be told, when more events are uncommitted than a live answer may hold."""
+    waiting: Waiting = nullcontext
+    """Entered before a wait for freshness, left after it: it counts among the waits of whoever asks, or refuses."""
 
 
 def parse_ask(body: Any, *, accept: Format = "json") -> Ask:

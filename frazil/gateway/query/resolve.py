@@ -18,6 +18,7 @@ from frazil.gateway.ingest import (
     TableWriters,
     Tail,
     check_mark,
+    check_reached,
     source_of,
     until_committed,
 )
@@ -92,9 +93,11 @@ class Resolver:
         if not table.spec.is_streamed:
             await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
             return Source(ref, await self._directory.table(table.name), grant)
+        if mark is not None:
+            await check_reached(self._writers.of(table), table, mark)
         if ask.freshness == "committed":
             if mark is not None:
-                table = await self._committed(table, mark, deadline)
+                table = await self._committed(table, mark, ask, deadline)
             return Source(ref, table, grant)
         if guess and mark is None and (guessed := self._writers.of(table).guess()) is not None:
             tail, head = guessed
@@ -160,15 +163,24 @@ class Resolver:
                 ) from error
             raise
 
-    async def _committed(self, table: LakeTable, mark: Mark, deadline: float) -> LakeTable:
+    async def _committed(self, table: LakeTable, mark: Mark, ask: Ask, deadline: float) -> LakeTable:
+        if table.watermark > mark.position:
+            return table
         left = max(0.0, deadline - time.monotonic())
-        table, done = await until_committed(self._directory, table.name, mark, timeout_seconds=left)
+        with ask.waiting():
+            table, done = await until_committed(self._directory, table.name, mark, timeout_seconds=left)
         if not done:
             raise _not_reached(table, mark, table.watermark)
         return table
 
     async def _live(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> Tail:
         """The tail, holding every event that had its receipt when this was called, and the one of the mark."""
+        if self._writers.of(table).is_warm:
+            return await self._live_tail(table, mark, ask, deadline)
+        with ask.waiting():
+            return await self._live_tail(table, mark, ask, deadline)
+
+    async def _live_tail(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> Tail:
         reached: int | None = None
         while True:
             patience = deadline - time.monotonic()
@@ -179,7 +191,8 @@ class Resolver:
                 raise _too_slow(table)
             if mark is not None and tail.end <= mark.position and table.watermark <= mark.position:
                 reached = tail.end
-                await asyncio.sleep(_MOMENT_SECONDS)
+                with ask.waiting():
+                    await asyncio.sleep(_MOMENT_SECONDS)
                 table = await self._directory.table(table.name)
                 continue
             await self._within_bounds(table, tail, ask, deadline)
@@ -203,8 +216,11 @@ class Resolver:
         table = await self._directory.table(table.name)
         if fits(table):
             return
-        left = deadline - time.monotonic() if ask.wait_when_behind else 0.0
-        table, done = await self._directory.until(table.name, fits, timeout_seconds=max(0.0, left))
+        done = False
+        if ask.wait_when_behind:
+            left = max(0.0, deadline - time.monotonic())
+            with ask.waiting():
+                table, done = await self._directory.until(table.name, fits, timeout_seconds=left)
         if not done:
             extent = tail.extent(table.watermark)
             raise Unavailable(

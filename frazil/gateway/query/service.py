@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from frazil.access.audited import Trace, audited
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
 from frazil.gateway.ingest import SchemaMoved
-from frazil.gateway.query.ask import Ask
+from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved, CutTable
 from frazil.gateway.query.resolve import Resolver
 from frazil.serving import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
@@ -38,8 +39,11 @@ class Queries:
         self._resolver = resolver
         self._audit = audit
 
-    async def answer(self, ask: Ask, identity: Identity, *, client: str | None = None) -> Answer:
+    async def answer(
+        self, ask: Ask, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
+    ) -> Answer:
         """The answer, once it is in the audit log; so is every failure. Cancelling this stops the query."""
+        ask = replace(ask, waiting=waiting)
         with audited(self._audit, "query", identity, words=ask.sql, client=client) as trace:
             return await self._answer(ask, identity, trace, time.monotonic())
 

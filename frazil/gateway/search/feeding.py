@@ -13,17 +13,20 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 from frazil.errors import Unavailable, VisibilityTimeout
 from frazil.gateway.search.beside import Beside, Sink, WithAll
 from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
 from frazil.gateway.search.cuts import Found, Reach, TableCut
 from frazil.gateway.search.shelves import OpenShelf
+from frazil.gateway.search.threads import to_the_end
 from frazil.serving import QueryPool
 from frazil.serving.search import Change, Generation, Reading, Serving
 from frazil.serving.settings import SearchSettings
 
+T = TypeVar("T")
 Kind = Literal["live", "committed", "words"]
 _GENERATIONS = 8
 
@@ -62,7 +65,7 @@ class Feed:
                 return await self._feed(found.cut, deadline)
             except TooMuch:
                 # What only a rollback would need is not worth an error.
-                if not await asyncio.to_thread(self._sink.forget_older):
+                if not await _in_thread(self._sink.forget_older):
                     raise
                 return await self._feed(found.cut, deadline)
 
@@ -88,7 +91,7 @@ class Feed:
             events = await self._reader.events(cut, self._sink.head, seconds=_left(deadline))
         # A commit of what is here already brings nothing.
         if aside is not None or not events.is_nothing or events.upto > self._sink.head:
-            await asyncio.to_thread(self._apply, events, aside)
+            await _in_thread(partial(self._apply, events, aside))
         self._saw(generation, taken.table.snapshot_id)
         return taken
 
@@ -170,6 +173,11 @@ def _must_be_of(cut: TableCut, generation: Generation | None) -> None:
             hint=f"build a new one: frazil build {short}",
             retry_after_seconds=10.0,
         )
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run in a thread, and until its end: whoever feeds next must find the fresh documents whole."""
+    return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 def _left(deadline: float) -> float:

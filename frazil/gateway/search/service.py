@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from frazil.access.audited import Trace, audited
 from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
 from frazil.gateway.ingest import SchemaMoved, TableDirectory
 from frazil.gateway.query import Ask
+from frazil.gateway.query.ask import Waiting
 from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.search.ask import SearchAsk
@@ -29,6 +31,7 @@ from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.hits import told_hits, told_rows
 from frazil.gateway.search.question import Question, question
 from frazil.gateway.search.shelves import OpenShelf, Shelves
+from frazil.gateway.search.threads import to_the_end
 from frazil.lake import LakeTable
 from frazil.serving import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.profiles import Profile, Profiles
@@ -78,23 +81,28 @@ class Searches:
         self._filters = Filters(pool)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
 
-    async def answer(self, asked: SearchAsk, identity: Identity, *, client: str | None = None) -> bytes:
-        """The answer as JSON, once it is in the audit log; so is every failure."""
+    async def answer(
+        self, asked: SearchAsk, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
+    ) -> bytes:
+        """The answer as JSON, once it is in the audit log; so is every failure. Cancelling this stops the search."""
         with audited(self._audit, "search", identity, words=asked.query, client=client) as trace:
-            return await self._answer(asked, identity, trace, time.monotonic())
+            return await self._answer(asked, identity, trace, time.monotonic(), waiting)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, asked: SearchAsk, identity: Identity, trace: Trace, started: float) -> bytes:
+    async def _answer(
+        self, asked: SearchAsk, identity: Identity, trace: Trace, started: float, waiting: Waiting
+    ) -> bytes:
         deadline = started + asked.timeout_seconds
         subject = await self._subject(asked, identity)
         trace.tables = (subject.table.name,)
         for attempt in range(_TRIES):
             try:
                 async with asyncio.timeout_at(_loop_time(deadline) + _GRACE_SECONDS):
-                    tried = partial(self._tried, asked, subject, identity, trace, started, deadline, attempt == 0)
-                    return await self._waited(asked, deadline, tried)
+                    sql = _freshness(asked, waiting)
+                    tried = partial(self._tried, asked, sql, subject, identity, trace, started, deadline, attempt == 0)
+                    return await self._waited(asked, deadline, tried, waiting)
             except _MOVED:
                 # A commit, a swap, a new column or an expiry came between: finding the table again finds it.
                 if attempt == _TRIES - 1:
@@ -106,19 +114,27 @@ class Searches:
                 ) from error
         raise AssertionError("the last try returns or raises")
 
-    async def _waited(self, asked: SearchAsk, deadline: float, tried: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _waited(
+        self, asked: SearchAsk, deadline: float, tried: Callable[[], Awaitable[bytes]], waiting: Waiting
+    ) -> bytes:
         """Once, or while too much is fresh and the caller prefers to wait, until the deadline."""
-        while True:
-            try:
-                return await tried()
-            except (FreshFull, FreshGap):
-                if not asked.wait_when_behind or time.monotonic() + _BEHIND_SECONDS > deadline:
-                    raise
-                await asyncio.sleep(_BEHIND_SECONDS)
+        with ExitStack() as wait:
+            waits = False
+            while True:
+                try:
+                    return await tried()
+                except (FreshFull, FreshGap):
+                    if not asked.wait_when_behind or time.monotonic() + _BEHIND_SECONDS > deadline:
+                        raise
+                    if not waits:
+                        wait.enter_context(waiting())
+                    waits = True
+                    await asyncio.sleep(_BEHIND_SECONDS)
 
     async def _tried(
         self,
         asked: SearchAsk,
+        sql: Ask,
         subject: _Subject,
         identity: Identity,
         trace: Trace,
@@ -129,13 +145,6 @@ class Searches:
         table = await self._directory.table(subject.table.name)
         shelf = await self._shelves.of(table, subject.profile)
         asking = question(shelf.searchable, asked, subject.profile, subject.grant)
-        sql = Ask(
-            "",
-            freshness=asked.freshness,
-            min_token=asked.min_token,
-            timeout_seconds=asked.timeout_seconds,
-            wait_when_behind=asked.wait_when_behind,
-        )
         there = await self._cuts.find(table, sql, deadline=deadline, guess=guess)
         try:
             feed, reached = await self._fed(shelf, asked, asking, there, deadline)
@@ -144,8 +153,9 @@ class Searches:
                     raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again")
                 left = max(0.1, deadline - time.monotonic())
                 allowed = await self._filters.allowed(reading, asking.selection, owner=identity.id, seconds=left)
-                found, rows = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, _searched, reading, asking, allowed
+                # The thread reads what is held open here: a search that is given up waits for it to end.
+                found, rows = await to_the_end(
+                    asyncio.get_running_loop().run_in_executor(self._threads, _searched, reading, asking, allowed)
                 )
         except FreshGap as gap:
             # What is kept beside began with a newer generation than the one that serves now, or is about to.
@@ -265,6 +275,18 @@ def _body(
             "ignored": found.ignored,
             "elapsed_ms": round((time.monotonic() - started) * 1000, 3),
         }
+    )
+
+
+def _freshness(asked: SearchAsk, waiting: Waiting) -> Ask:
+    """The search as a question to SQL's resolver: only how fresh it is to be matters."""
+    return Ask(
+        "",
+        freshness=asked.freshness,
+        min_token=asked.min_token,
+        timeout_seconds=asked.timeout_seconds,
+        wait_when_behind=asked.wait_when_behind,
+        waiting=waiting,
     )
 
 

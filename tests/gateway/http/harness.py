@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from frazil.access import Access
+from frazil.access import Access, AccessSettings
 from frazil.bus import EventBus
 from frazil.events import sequence_of, start_of
 from frazil.events.batch import rows, whole
@@ -49,6 +49,12 @@ class Running:
     async def send(self, events: Sequence[dict[str, Any]], *, table: str = "orders", query: str = "") -> httpx.Response:
         return await self.http.post(f"/v1/tables/{table}/events{query}", json={"events": list(events)})
 
+    async def token(self, *grants: Any) -> dict[str, str]:
+        """The headers of a new token with these grants."""
+        answer = await self.http.post("/v1/tokens", json={"name": "a test", "grants": list(grants)})
+        assert answer.status_code == 201, answer.text
+        return {"authorization": f"Bearer {answer.json()['token']}"}
+
     async def accept(self, events: Sequence[dict[str, Any]], *, table: str = "orders") -> dict[str, Any]:
         answer = await self.send(events, table=table)
         assert answer.status_code == 202, answer.text
@@ -62,6 +68,7 @@ async def running(
     folder: Path,
     *,
     bodies: BodyReader | None = None,
+    access: AccessSettings | None = None,
     pool: QueryPool | None = None,
     shelves: Any = None,
     pace: Pace | None = None,
@@ -89,7 +96,7 @@ async def running(
         bus=bus,
         lake=lake,
         journal=journal,
-        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit"),
+        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit", settings=access),
         ingest=IngestSettings(**settings),
         pool=pool,
         pipeline_file=folder / "pipeline.json",

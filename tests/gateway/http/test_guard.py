@@ -11,11 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import ByteSize
 
+from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
 from frazil.gateway.http.bodies import BodyReader
 from frazil.lake import Lake
-from tests.gateway.http.harness import NDJSON, TOKEN, Running, commit, event, eventually, ndjson, running
+from tests.gateway.http.harness import NDJSON, TOKEN, Running, event, ndjson, running
 
 
 @pytest.mark.parametrize(
@@ -144,33 +146,20 @@ async def test_a_bomb_stops_at_the_limit(memory_bus: MemoryBus, lake: Lake, tmp_
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 
-async def test_too_many_requests_at_once(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:
-    async with running(memory_bus, lake, tmp_path, max_concurrent_requests=2) as gateway:
-        await gateway.declare()
-        receipt = await gateway.accept([event("a")])
-        waits = [gateway.http.get(f"/v1/visibility?token={receipt['token']}&wait_s=300") for _ in range(2)]
-        waiting = asyncio.gather(*waits)
-
-        async def is_full() -> bool:
-            return bool(gateway.gateway.metrics._in_flight._value.get() == 2)
-
-        await eventually(is_full)
-        refused = await gateway.send([event("b")])
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
-        assert "retry-after" in refused.headers
-        assert (await gateway.http.get("/v1/health")).status_code == 200
-        await commit(memory_bus, lake)
-        await waiting
-        assert (await gateway.accept([event("b")]))["accepted"] == 1
-
-
 async def test_bodies_together_stay_below_a_limit(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:
-    async with running(memory_bus, lake, tmp_path, bodies=BodyReader(in_flight_bytes=1000)) as gateway:
+    access = AccessSettings(token_memory=ByteSize(1 << 20))
+    async with running(memory_bus, lake, tmp_path, access=access) as gateway:
         await gateway.declare()
+        sender = await gateway.token("ingest:orders")
+        url = "/v1/tables/orders/events"
         for _ in range(3):
-            answer = await gateway.send([event("a", item="x" * 2000)])
-            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "overloaded")
-        assert (await gateway.accept([event("b")]))["accepted"] == 1, "the room was given back"
+            large = {"events": [event("a", item="x" * 600_000)]}
+            answer = await gateway.http.post(url, json=large, headers=sender)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+            assert "token_memory" in answer.json()["error"]["hint"]
+        small = await gateway.http.post(url, json={"events": [event("b")]}, headers=sender)
+        assert small.status_code == 202, "the room was given back"
+        assert gateway.gateway.quotas.used("bytes") == 0
 
 
 async def test_a_body_that_does_not_come(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:

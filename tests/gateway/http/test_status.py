@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from frazil.bus.memory import MemoryBus
 from frazil.gateway.http import parts
 from frazil.lake import Lake
-from tests.gateway.http.harness import Running, commit, event
+from tests.gateway.http.harness import TOKEN, Running, commit, event
 
 
 def report(folder: Path, *, age_seconds: float = 0, **told: Any) -> None:
@@ -45,6 +45,20 @@ async def test_health_follows_the_pipeline(gateway: Running, tmp_path: Path, mon
         assert (await health(gateway))["status"] == "starting"
     monkeypatch.setattr(parts, "STARTING_SECONDS", 0.0)
     assert (await health(gateway))["status"] == "degraded"
+
+
+async def test_what_health_tells_to_whom(gateway: Running, tmp_path: Path) -> None:
+    """Strangers get the status, holders of a token that of each part, admins the reasons, which name tables."""
+    report(tmp_path, state="degraded", failed_cycles=4, reason="main.orders failed: java.lang.OutOfMemoryError")
+    reader = await gateway.token("read:nothing")
+    for headers in ({"authorization": ""}, {"authorization": "Bearer wrong"}, {"authorization": f"Bearer {TOKEN}x"}):
+        answer = await gateway.http.get("/v1/health", headers=headers)
+        assert (answer.status_code, answer.json()) == (200, {"status": "degraded"})
+    told = (await gateway.http.get("/v1/health", headers=reader)).json()
+    assert told["parts"]["pipeline"] == {"status": "degraded"}
+    assert told["parts"]["bus"] == {"status": "ok"}
+    assert "orders" not in str(told) and "java" not in str(told)
+    assert "java.lang.OutOfMemoryError" in (await health(gateway))["reason"]
 
 
 async def test_the_age_of_the_last_commit(gateway: Running, memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:

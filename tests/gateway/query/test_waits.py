@@ -1,0 +1,69 @@
+"""Queries that only wait: counted as such, ended with their caller, and refused where no waiting would help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from frazil.bus.memory import MemoryBus
+from frazil.events import Token
+from frazil.lake import Lake
+from frazil.serving import QueryPool, QuerySettings
+from tests.gateway.http.harness import commit, event
+from tests.gateway.http.sockets import Port, on_a_port, until
+from tests.gateway.query.conftest import House
+
+
+@pytest.fixture
+async def port(lake: Lake, tmp_path: Path) -> AsyncIterator[Port]:
+    bus = MemoryBus(max_bytes=1 << 20)
+    pool = QueryPool(QuerySettings(workers=1), lake.warehouse, readable=[tmp_path / "audit"])
+    async with on_a_port(bus, lake, tmp_path, pool=pool) as started:
+        await until(lambda: pool.status()["ready"] > 0)
+        await started.declare()
+        yield started
+
+
+def _asked(token: str) -> bytes:
+    sql = "SELECT count(*) FROM orders"
+    return json.dumps({"sql": sql, "freshness": "committed", "min_token": token, "timeout_s": 300}).encode()
+
+
+async def test_queries_that_wait_for_a_commit(port: Port, lake: Lake) -> None:
+    greedy, others = await port.token("read:orders", "sql"), await port.token("read:orders", "sql")
+    receipt = await port.accept([event("a")])
+    quotas = port.gateway.quotas
+    most = quotas.limit("waits").per_token
+    clients = [await port.begin("POST /v1/query", greedy, _asked(receipt["token"])) for _ in range(most + 5)]
+    await until(lambda: sum(client.has_answer() for client in clients) == 5 and quotas.used("waits") == most)
+    refused = [await client.answer() for client in clients if client.has_answer()]
+    assert {(status, body["error"]["code"]) for status, _, body in refused} == {(429, "too_many_waits")}
+    for headers in (others, {}):
+        answer = await port.http.post("/v1/query", json={"sql": "SELECT count(*) FROM orders"}, headers=headers)
+        assert answer.json()["rows"] == [[1]], "live answers need no commit"
+    for number, client in enumerate(clients):
+        client.hang_up(abrupt=bool(number % 2))
+    await until(lambda: quotas.used("requests") == quotas.used("waits") == 0)
+    late = await port.begin("POST /v1/query", greedy, _asked(receipt["token"]))
+    await until(lambda: quotas.used("waits") == 1)
+    await commit(port.gateway.bus, lake)
+    status, _, body = await late.answer()
+    assert (status, body["rows"]) == (200, [[1]])
+    late.hang_up()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("freshness", ["live", "committed"])
+async def test_a_token_beyond_the_head_is_refused_at_once(house: House, freshness: str) -> None:
+    for kind in ({}, {"kind": "entity", "key": ["n"]}):
+        name = await house.table({"n": "long"}, **kind)
+        mark = Token.parse(await house.send(name, {"n": 1})).marks[f"main.{name}"]
+        beyond = str(Token.of(f"main.{name}", mark.stream, mark.position + (1 << 30)))
+        sql = f"SELECT count(*) FROM {name}"
+        told = await house.refused(sql, freshness=freshness, min_token=beyond, timeout_s=300)
+        assert told == (409, "token_beyond_head")
+        within = str(Token.of(f"main.{name}", mark.stream, mark.position))
+        assert await house.rows(sql, min_token=within) == [[1]]

@@ -1,0 +1,41 @@
+"""A search that is given up waits for its thread: what the thread reads must not be closed under it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from frazil.gateway.search.threads import to_the_end
+
+
+async def test_a_cancellation_waits_for_the_thread() -> None:
+    go, done = threading.Event(), threading.Event()
+
+    def work() -> int:
+        go.wait(30)
+        done.set()
+        raise ValueError("nobody is left to hear this")
+
+    waiting = asyncio.create_task(_in_thread(work))
+    await asyncio.sleep(0.05)
+    for _ in range(3):
+        waiting.cancel()
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert done.is_set()
+
+
+async def test_without_one_it_is_the_result_or_the_error() -> None:
+    assert await _in_thread(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        await _in_thread(lambda: 1 // 0)
+
+
+async def _in_thread(work: Callable[[], int]) -> int:
+    return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
