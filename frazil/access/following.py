@@ -51,6 +51,8 @@ class KnownTokens:
         self._used: dict[str, datetime] = {}
         self._looking = asyncio.Lock()
         self._looks_begun = 0
+        self._looked = 0
+        """The number of the last look that came to its end."""
         self._failure: FrazilError | None = None
         """Why the last look failed."""
         self._following: asyncio.Task[None] | None = None
@@ -89,9 +91,11 @@ class KnownTokens:
         """See all changes made before this call. Calls that come while one is looking share the next look."""
         arrived = self._looks_begun
         async with self._looking:
-            if self._looks_begun == arrived:
+            # Not whether another has begun: whoever began it may have been cancelled in the middle.
+            if self._looked <= arrived:
                 self._looks_begun += 1
                 await self._look()
+                self._looked = self._looks_begun
         if self._failure is not None:
             raise self._failure
 
@@ -141,6 +145,11 @@ class KnownTokens:
             except FrazilError as error:
                 if not failing:
                     log.warning("cannot follow the tokens: %s", error)
+                failing = True
+            except Exception:
+                # Whatever it is: without this task nobody is let in any more when the tokens are too old to go by.
+                if not failing:
+                    log.exception("following the tokens failed")
                 failing = True
 
     async def _touch(self) -> None:

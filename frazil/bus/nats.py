@@ -77,7 +77,7 @@ class NatsBus:
         writer = await Link.connect(url, user=user, password=password)
         try:
             reader = await Link.connect(url, user=user, password=password)
-        except FrazilError:
+        except BaseException:
             await writer.close()
             raise
         return cls(url, credentials, max_bytes, writer, reader)
@@ -182,7 +182,7 @@ class NatsStream:
         self._subject = _subject(name, identity)
         self._batches = asyncio.Semaphore(_BATCHES_AT_A_TIME)
         self._news = News(LOOK_AGAIN_SECONDS)
-        self._watched = False
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -338,18 +338,25 @@ class NatsStream:
 
     async def _watched_head(self) -> int:
         """The head, looked at while listening already, so that nothing falls in between."""
-        if not self._watched:
-            await self._bus.reader.subscribe(_news_subject(self._name, self._identity), self._on_news)
-            self._bus.reader.listeners.append(self._news.interrupted)
-            self._watched = True
+        if self._watching is None or (self._watching.done() and not _succeeded(self._watching)):
+            self._watching = asyncio.create_task(self._watch(), name=f"listen for news of {self._name}")
+        # One subscription for all who wait; whoever stops waiting does not leave it half made.
+        await asyncio.shield(self._watching)
         return await self.head()
+
+    async def _watch(self) -> None:
+        await self._bus.reader.subscribe(_news_subject(self._name, self._identity), self._on_news)
+        self._bus.reader.listeners.append(self._news.interrupted)
 
     async def forget(self) -> None:
         """Stop listening: the stream is gone."""
-        if self._watched:
-            self._watched = False
+        watching, self._watching = self._watching, None
+        if watching is None:
+            return
+        await asyncio.wait({watching})
+        if _succeeded(watching):
             self._bus.reader.listeners.remove(self._news.interrupted)
-            await self._bus.reader.unsubscribe(_news_subject(self._name, self._identity))
+        await self._bus.reader.unsubscribe(_news_subject(self._name, self._identity))
 
     async def _on_news(self, news: Msg) -> None:
         self._news.heard(int((news.headers or {}).get("Nats-Sequence", 0)))
@@ -418,6 +425,10 @@ def _news_subject(name: str, identity: str) -> str:
 
 def _expecting(last: int | None) -> dict[str, str]:
     return {} if last is None else {"Nats-Expected-Last-Sequence": str(last)}
+
+
+def _succeeded(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is None
 
 
 def _ends_a_read(reply: Msg) -> bool:

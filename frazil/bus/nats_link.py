@@ -69,7 +69,7 @@ class Link:
         self._in_flight: dict[str, _Expected] = {}
         self._tokens = itertools.count()
         self._callbacks: dict[str, Callback] = {f"{self._inbox}.*": self._on_reply}
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, tuple[Client, Subscription]] = {}
         self._connected = asyncio.Event()
         self._redialling: asyncio.Task[None] | None = None
         self._closing = False
@@ -95,6 +95,7 @@ class Link:
         self._closing = True
         if self._redialling is not None:
             self._redialling.cancel()
+            await asyncio.wait({self._redialling})
         await self._client.close()
 
     async def subscribe(self, subject: str, callback: Callback) -> None:
@@ -109,8 +110,8 @@ class Link:
 
     async def unsubscribe(self, subject: str) -> None:
         self._callbacks.pop(subject, None)
-        subscription = self._subscriptions.pop(subject, None)
-        if subscription is not None and self._connected.is_set():
+        client, subscription = self._subscriptions.pop(subject, (None, None))
+        if subscription is not None and client is self._client and self._connected.is_set():
             try:
                 await subscription.unsubscribe()
             except (OSError, nats.errors.Error) as error:
@@ -188,8 +189,11 @@ class Link:
         try:
             async with asyncio.timeout(_DIAL_SECONDS * len(self._servers)):
                 await self._dial_any(client)
-        except (TimeoutError, OSError, nats.errors.Error) as error:
+        except BaseException as error:
+            # Also where the caller was cancelled: nobody else knows of this client.
             await client.close()
+            if not isinstance(error, TimeoutError | OSError | nats.errors.Error):
+                raise
             if "authorization" in str(error).lower():
                 raise Denied(
                     "the bus refused the credentials",
@@ -223,16 +227,22 @@ class Link:
         await client.flush(timeout=int(_DIAL_SECONDS))
 
     async def _listen(self, client: Client, subject: str) -> None:
-        self._subscriptions[subject] = await client.subscribe(
+        if self._subscriptions.get(subject, (None, None))[0] is client:
+            return  # what a call that failed half way had done already
+        subscription = await client.subscribe(
             subject, cb=self._callbacks[subject], pending_msgs_limit=0, pending_bytes_limit=0
         )
+        self._subscriptions[subject] = (client, subscription)
 
     async def _redial(self) -> None:
         pause, longest = _REDIAL_SECONDS
         while not self._closing:
             try:
                 await self._dial()
-            except (Denied, Unavailable) as error:
+            except Exception as error:
+                # Whatever the library raises: without this task there would never be a connection again.
+                if not isinstance(error, Denied | Unavailable):
+                    _log.exception("connecting to the bus failed")
                 _log.debug("no connection to the bus yet: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, longest)

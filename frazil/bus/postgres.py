@@ -71,7 +71,7 @@ class PostgresBus:
                 # Two at a time would collide even with `if not exists`.
                 await connection.execute("select pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
                 await connection.execute(files("frazil.bus").joinpath("postgres.sql").read_text())
-        except FrazilError:
+        except BaseException:
             await link.close()
             raise
         return cls(link, max_bytes, duplicate_window_seconds)

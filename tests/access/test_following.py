@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -216,6 +217,55 @@ async def test_unknown_ids_share_looks(lake: Lake) -> None:
     clock.now += 2
     await tokens.find(ids[-1])
     assert store.looks == before + 1
+
+
+async def test_a_look_that_is_cancelled_counts_for_nobody(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who wait for it look for themselves, and find what it would have found."""
+    store = Breakable(lake.registry)
+    tokens = known(store, Clock())
+    await tokens.look()
+    began, may_end, version = threading.Semaphore(0), threading.Semaphore(0), store.version
+
+    def slow() -> int:
+        began.release()
+        may_end.acquire(timeout=20)
+        return version()
+
+    monkeypatch.setattr(store, "version", slow)
+    first = asyncio.create_task(tokens.look())
+    await asyncio.to_thread(began.acquire)
+    leaving, staying = asyncio.create_task(tokens.look()), asyncio.create_task(tokens.look())
+    await asyncio.sleep(0)
+    may_end.release()
+    await first
+    record, _ = store.create("a", GRANTS, created_by="admin")
+    await asyncio.to_thread(began.acquire)  # the one that leaves looks, for both
+    monkeypatch.setattr(store, "version", version)
+    leaving.cancel()
+    may_end.release()
+    await asyncio.wait_for(staying, 20)
+    assert record.id in tokens._records
+
+
+async def test_the_follower_of_tokens_outlives_whatever_is_raised(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Breakable(lake.registry)
+    tokens = KnownTokens(store, poll_seconds=0.01, stale_seconds=60)
+    await tokens.start()
+    version, failures = store.version, list[int]()
+
+    def broken() -> int:
+        failures.append(1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(store, "version", broken)
+    async with asyncio.timeout(20):
+        while len(failures) < 3:
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(store, "version", version)
+        record, _ = store.create("a", GRANTS, created_by="admin")
+        while record.id not in tokens._records:
+            await asyncio.sleep(0.01)
+    await tokens.close()
 
 
 async def test_waiters_of_a_failed_look_are_told_so(lake: Lake) -> None:

@@ -17,6 +17,8 @@ from frazil.serving import QueryPool
 STALE_SECONDS = 15.0
 STARTING_SECONDS = 90.0
 """A pipeline that has said nothing yet counts as starting for so long."""
+_NO_WORKER_SECONDS = 20.0
+"""Query workers are starting for so long at most; on an idle machine it takes 1 to 2 s."""
 _PROBE_SECONDS = 2.0
 _PROBE_KEPT_SECONDS = 1.0
 _FAILURE_COUNTS_SECONDS = 10.0
@@ -124,12 +126,19 @@ class Parts:
             )
 
     def query(self, pool: QueryPool) -> dict[str, Any]:
-        """Whether there are workers, and which of their walls this kernel lacks."""
+        """Whether there are workers, whether queries come to their turn, and which walls this kernel lacks."""
         told = pool.status()
         missing = sorted(name for name, state in told["walls"].items() if not state.startswith("up"))
-        part: dict[str, Any] = {"status": "ok" if told["workers"] else "starting", "workers": told["workers"]}
-        if not told["workers"]:
-            part["reason"] = "no query worker is up"
+        part: dict[str, Any] = {"status": "ok", "workers": told["workers"]}
+        if told["down_seconds"] > _NO_WORKER_SECONDS:
+            part |= {"status": "down", "reason": f"no query worker is up since {told['down_seconds']:.0f} s"}
+        elif told["down_seconds"] or not told["workers"]:
+            part |= {"status": "starting", "reason": "no query worker is up"}
+        elif told["stalled_seconds"]:
+            stalled = told["stalled_seconds"]
+            part |= {"status": "degraded", "reason": f"queries wait, and none came to its turn for {stalled:.0f} s"}
+        elif told["faults"]:
+            part |= {"status": "degraded", "reason": told["faults"][0]}
         return part | ({"walls_missing": missing} if missing else {})
 
     def search(self, served: ServedTables) -> dict[str, Any]:

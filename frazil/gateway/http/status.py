@@ -212,6 +212,11 @@ class Status:
         states = [([state], told[state]) for state in ("ready", "busy", "slow")]
         yield gauge("frazil_query_workers", "Query workers by what they do.", states, "state")
         yield gauge("frazil_queries_waiting", "Queries that wait for their turn.", [([], told["queue"])])
+        yield gauge(
+            "frazil_queries_stalled_seconds",
+            "For how long queries have waited while none came to its turn and none that ran had time left.",
+            [([], told["stalled_seconds"])],
+        )
         yield counter("frazil_query_workers_replaced", "Query workers ended and replaced.", [([], told["replaced"])])
 
     def _of_pipeline(self) -> Iterable[Metric]:

@@ -129,7 +129,7 @@ class TableDirectory:
         """See what the catalog has now. All who ask while it is being looked at share the look that comes next."""
         if self._seen is not None and self._seen == self.lake.pulse.beat():
             return
-        if self._next_look is None:
+        if self._next_look is None or self._next_look.done():
             self._next_look = asyncio.create_task(self._look(), name="look at the catalog")
             self._next_look.add_done_callback(_retrieved)
         # Whoever stops waiting does not stop it for the others.
@@ -194,6 +194,11 @@ class TableDirectory:
             except FrazilError as error:
                 if not failing:
                     log.warning("cannot look at the catalog: %s", error)
+                failing = True
+            except Exception:
+                # Whatever it is: without this task no commit is seen any more, and all who wait for one wait in vain.
+                if not failing:
+                    log.exception("following the catalog failed")
                 failing = True
 
     async def until(

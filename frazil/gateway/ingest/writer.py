@@ -96,6 +96,7 @@ class TableWriter:
         self._behind = False
         self._progress: Progress | None = None
         """Of the warm-up, while there is one and it has begun."""
+        self._closed = False
         self.last_failure: tuple[float, Unavailable] | None = None
         """When and why the last publish failed; None if it did not."""
 
@@ -106,6 +107,9 @@ class TableWriter:
         when the batch must be decoded again, `Unavailable` when the outcome is unknown or the bus takes nothing.
         """
         await self.warm(patience_seconds)
+        if self._closed:
+            # Nobody would write it, and the caller would wait for ever.
+            raise self._replaced()
         submission = Submission(prepared, urgent=urgent)
         self._queue.append(submission)
         self._something.set()
@@ -115,12 +119,16 @@ class TableWriter:
         """Know the ids of the window, or say that it takes longer."""
         if self._known is not None:
             return
+        if self._closed:
+            raise self._replaced()
         if self._warming is None or self._warming.done():
             self._warming = asyncio.create_task(self._warm_up(), name=f"warm up {self.name}")
-        done, _ = await asyncio.wait([self._warming], timeout=patience_seconds)
+        # By a name of our own: where it fails, the next caller starts another before this one is told.
+        warming = self._warming
+        done, _ = await asyncio.wait([warming], timeout=patience_seconds)
         if not done:
             raise self._still_warming()
-        self._warming.result()
+        self._outcome(warming)
 
     def _still_warming(self) -> Unavailable:
         """With the time that the rest will take, from what was read until now."""
@@ -143,15 +151,7 @@ class TableWriter:
         try:
             async with self._slots:
                 stream = await open_stream(self._bus, self._table)
-                index = StreamIndex(
-                    stream,
-                    self._load_table,
-                    tail=Tail(stream, self._tail_memory),
-                    window_seconds=self._window_seconds,
-                    spill_folder=self._spill_folder,
-                )
-                self._progress = index.progress
-                await index.refresh()
+                index = await self._read_index(stream)
         except FrazilError as error:
             raise self._for_the_producer(error) from error
         finally:
@@ -160,6 +160,24 @@ class TableWriter:
         self._running = asyncio.create_task(self._run(self._known), name=f"write {self.name}")
         seconds = round(time.monotonic() - started, 3)
         log.info("ready for events", extra={"table": self.name, "ids": len(index), "seconds": seconds})
+
+    async def _read_index(self, stream: Stream) -> StreamIndex:
+        tail = Tail(stream, self._tail_memory)
+        index = StreamIndex(
+            stream,
+            self._load_table,
+            tail=tail,
+            window_seconds=self._window_seconds,
+            spill_folder=self._spill_folder,
+        )
+        self._progress = index.progress
+        try:
+            await index.refresh()
+        except BaseException:
+            # All tails share the memory: what a try that failed or was cancelled had read, is no longer there.
+            tail.release()
+            raise
+        return index
 
     def _load_table(self) -> LakeTable:
         """The table as it is now, if it is still ours. Blocks."""
@@ -183,6 +201,9 @@ class TableWriter:
                 except Exception as error:
                     self._behind = True
                     _fail(group, error)
+                except BaseException:
+                    _fail(group, self._replaced())
+                    raise
 
     def _next_group(self) -> list[Submission]:
         group: list[Submission] = []
@@ -372,14 +393,22 @@ class TableWriter:
 
     async def _looked(self, index: StreamIndex, patience_seconds: float) -> bool:
         """Read on to the end of the stream; whether that was done in time."""
+        if self._closed:
+            raise self._replaced()
         # In a task of its own: giving up on the answer must not break off the reading, which a thread may be doing.
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(index), name=f"look at {self.name}")
         looking = self._looking
         done, _ = await asyncio.wait([looking], timeout=max(patience_seconds, 0.0))
         if done:
-            looking.result()
+            self._outcome(looking)
         return bool(done)
+
+    def _outcome(self, task: asyncio.Task[None]) -> None:
+        """Raise what the task of the writer failed with. That it was cancelled does not cancel who waited for it."""
+        if task.cancelled():
+            raise self._replaced()
+        task.result()
 
     async def _look(self, index: StreamIndex) -> None:
         async with self._turn:
@@ -387,16 +416,20 @@ class TableWriter:
 
     async def close(self) -> None:
         """Finish what is queued, then stop."""
+        self._closed = True
         while self._queue and self._running is not None and not self._running.done():
             await asyncio.sleep(0.005)
         async with self._turn:
-            for task in (self._running, self._warming):
+            for task in (self._running, self._warming, self._looking):
                 if task is not None:
                     task.cancel()
         if self._known is not None:
             self._known.index.tail.release()
-        gone = Unavailable(f"{self.name} is being replaced", code="table_replaced", hint="try again")
-        _fail(list(self._queue), gone)
+        _fail(list(self._queue), self._replaced())
+        self._queue.clear()
+
+    def _replaced(self) -> Unavailable:
+        return Unavailable(f"{self.name} is being replaced", code="table_replaced", hint="try again")
 
 
 async def open_stream(bus: EventBus, table: LakeTable) -> Stream:

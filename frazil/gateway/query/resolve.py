@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from frazil.access import ReadGrant
 from frazil.errors import BusGap, FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
@@ -68,7 +69,7 @@ class Resolver:
         if ask.freshness == "committed":
             await self._directory.refresh()
         finding = [self._source(ref, grant, ask, deadline, guess) for ref, grant in allowed]
-        return [await finding[0]] if len(finding) == 1 else list(await asyncio.gather(*finding))
+        return [await finding[0]] if len(finding) == 1 else await _all_or_none(finding)
 
     async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> Source:
         name = f"{ref.schema}.{ref.name}"
@@ -250,6 +251,18 @@ class Resolver:
     def cut(self, sources: Sequence[Source]) -> tuple[list[Relation], list[CutTable]]:
         """Take the cut, now, from the tables as they were last seen."""
         return take_cut(sources, lambda table: self._directory.known(table.name, source_of(table)) or table)
+
+
+async def _all_or_none(finding: Sequence[Coroutine[Any, Any, Source]]) -> list[Source]:
+    """All of them; where one fails, none of the others goes on waiting for what nobody is going to read."""
+    tasks = [asyncio.create_task(one, name="find a table") for one in finding]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
 
 
 def _not_before(table: LakeTable, pinned: SnapshotInfo, watermark: int | None, mark: Mark | None) -> None:

@@ -1,7 +1,9 @@
 """Feeding: before a search is answered, every change up to its cut is among the fresh documents.
 
 Each search brings in what is new since the last one. One at a time does so for a shelf; those that waited find that it
-was done for them too, since whoever feeds takes the cut of that very moment.
+was done for them too, since whoever feeds takes the cut of that very moment. It is done in a task of its own: a search
+that is cancelled or out of time meanwhile leaves nothing half done, and no thread that changes documents beside the
+next one.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import asyncio
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeVar
@@ -37,7 +39,7 @@ class Feed:
     def __init__(self, sink: Sink, pool: QueryPool, *, max_documents: int) -> None:
         self._sink = sink
         self._reader = Reader(pool, sink.searchable, max_documents=max_documents)
-        self._feeding = asyncio.Lock()
+        self._feeding: asyncio.Task[Reach] | None = None
         self._seen: OrderedDict[str, int | None] = OrderedDict()
         """By generation: the snapshot up to which loads and removals were brought in."""
         self._aside = -1
@@ -54,20 +56,32 @@ class Feed:
 
     async def bring(self, found: Found, deadline: float) -> Reach:
         """Make it so; returns how far the table had come by then."""
-        reached = self._fed_to(found)
-        if reached is not None:
-            return reached
-        async with self._alone(found, deadline):
-            reached = self._fed_to(found)
-            if reached is not None:
-                return reached
-            try:
-                return await self._feed(found.cut, deadline)
-            except TooMuch:
-                # What only a rollback would need is not worth an error.
-                if not await _in_thread(self._sink.forget_older):
-                    raise
-                return await self._feed(found.cut, deadline)
+        while (reached := self._fed_to(found)) is None:
+            feeding = self._feeding
+            is_ours = feeding is None or feeding.done()
+            if feeding is None or is_ours:
+                feeding = self._feeding = asyncio.create_task(self._bring(found, deadline), name="feed a shelf")
+                feeding.add_done_callback(_retrieved)
+            # For as long as the caller has: what we feed ourselves obeys the deadline by itself.
+            done, _ = await asyncio.wait({feeding}, timeout=None if is_ours else _left(deadline))
+            if not done:
+                raise VisibilityTimeout(
+                    f"the newest documents of {found.reach().short_name!r} were not searchable within the time given",
+                    hint="ask again with more time",
+                    retry_after_seconds=1.0,
+                )
+            if is_ours:
+                return feeding.result()
+        return reached
+
+    async def _bring(self, found: Found, deadline: float) -> Reach:
+        try:
+            return await self._feed(found.cut, deadline)
+        except TooMuch:
+            # What only a rollback would need is not worth an error.
+            if not await _in_thread(self._sink.forget_older):
+                raise
+            return await self._feed(found.cut, deadline)
 
     def _fed_to(self, found: Found) -> Reach | None:
         """How far the table has come, if all of that is here."""
@@ -111,22 +125,6 @@ class Feed:
         self._seen.move_to_end(name)
         while len(self._seen) > _GENERATIONS:
             self._seen.popitem(last=False)
-
-    @asynccontextmanager
-    async def _alone(self, found: Found, deadline: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(_left(deadline)):
-                await self._feeding.acquire()
-        except TimeoutError as error:
-            raise VisibilityTimeout(
-                f"the newest documents of {found.reach().short_name!r} were not searchable within the time given",
-                hint="ask again with more time",
-                retry_after_seconds=1.0,
-            ) from error
-        try:
-            yield
-        finally:
-            self._feeding.release()
 
 
 class Feeds:
@@ -182,3 +180,9 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 def _left(deadline: float) -> float:
     return max(0.05, deadline - time.monotonic())
+
+
+def _retrieved(feeding: asyncio.Task[Reach]) -> None:
+    """Those who waited are told of its failure; that nobody waits any longer is none."""
+    if not feeding.cancelled():
+        feeding.exception()

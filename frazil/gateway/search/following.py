@@ -221,10 +221,13 @@ class Following:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._pace.renew_seconds)
-            lingering, self._lingering = self._lingering, []
-            for shelf in [*(held.shelf for held in self._tables.held()), *lingering]:
+            # Not taken out of the list meanwhile: whoever closes this closes what is in it.
+            for shelf in [*(held.shelf for held in self._tables.held()), *self._lingering]:
                 try:
                     await asyncio.to_thread(shelf.renew)
                 except FrazilError as error:
                     log.warning("cannot say what is served: %s", error, extra={"table": shelf.name})
-            self._lingering += [shelf for shelf in lingering if not shelf.is_over]
+                except Exception:
+                    # Whatever it is: leases that are not renewed let clean-ups take away what is served.
+                    log.exception("renewing a lease failed", extra={"table": shelf.name})
+            self._lingering = [shelf for shelf in self._lingering if not shelf.is_over]

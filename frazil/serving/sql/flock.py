@@ -93,29 +93,43 @@ class Flock:
         self.ended = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the nursery and wait until everything is loaded."""
-        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._sock.setblocking(False)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "frazil.serving.sql.nursery", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
-        loop = asyncio.get_running_loop()
-        self._awake: asyncio.Future[int] = loop.create_future()
-        loop.add_reader(self._sock.fileno(), self._hear)
-        self._sock.send(json.dumps(self._outfit).encode())
+        """Start the nursery and wait until everything is loaded. `Misconfigured` when that fails; then nothing is left.
+
+        Cancelled half way, it leaves nothing either.
+        """
         try:
+            self._launch()
+        except OSError as error:
+            raise _not_started() from error
+        try:
+            self._sock.send(json.dumps(self._outfit).encode())
             async with asyncio.timeout(_AWAKE_SECONDS):
                 self.threads = await self._awake
-        except (TimeoutError, NurseryGone) as error:
+        except BaseException as error:
             self.end()
-            raise Misconfigured(
-                "the query workers cannot be started", hint="look at the log; is DuckDB with its extensions installed?"
-            ) from error
+            if isinstance(error, TimeoutError | NurseryGone | OSError):
+                raise _not_started() from error
+            raise
+
+    def _launch(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._awake: asyncio.Future[int] = loop.create_future()
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._sock.setblocking(False)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "frazil.serving.sql.nursery", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    env=child_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+        except BaseException:
+            # For want of processes or open files; they may be there again in a moment.
+            self._sock.close()
+            raise
+        loop.add_reader(self._sock.fileno(), self._hear)
 
     async def spawn(self) -> WorkerLink:
         """A new worker with its walls up. `NurseryGone` or `TimeoutError` when there is none to be had."""
@@ -190,7 +204,8 @@ class Flock:
 
     def _learn(self, news: dict[str, Any]) -> None:
         if "awake" in news:
-            self._awake.set_result(int(news["threads"]))
+            if not self._awake.done():
+                self._awake.set_result(int(news["threads"]))
         elif "born" in news:
             born = self._born.get(int(news["born"]))
             if born is not None and not born.done():
@@ -204,3 +219,9 @@ class Flock:
         with contextlib.suppress(RuntimeError):
             link.writer.transport.abort()
         self._on_gone(link)
+
+
+def _not_started() -> Misconfigured:
+    return Misconfigured(
+        "the query workers cannot be started", hint="look at the log; is DuckDB with its extensions installed?"
+    )

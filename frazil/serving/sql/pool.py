@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import deque
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 
-from frazil.errors import Misconfigured, TooLarge
+from frazil.errors import Misconfigured, TooLarge, Unavailable
 from frazil.serving.bitmap import Bitmap
 from frazil.serving.sql.errors import QueryTimeout, WorkerLost, heard
+from frazil.serving.sql.fair_queue import FairQueue, Slot
 from frazil.serving.sql.flock import Flock, NurseryGone, WorkerLink
 from frazil.serving.sql.frames import BrokenFrame, Frame
 from frazil.serving.sql.judged import Judged, judged_from
@@ -23,8 +26,8 @@ from frazil.serving.sql.outfit import make_folders, outfit
 from frazil.serving.sql.query import Query, Relation, Result, Statement
 from frazil.serving.sql.selection import Selection
 from frazil.serving.sql.settings import QuerySettings
+from frazil.serving.sql.stall_clock import StallClock
 from frazil.serving.sql.tails import as_stream
-from frazil.serving.sql.turns import Turn, Turns
 from frazil.serving.sql.views import shown, sql_type
 from frazil.storage import Warehouse
 
@@ -37,6 +40,16 @@ _RETRY_SECONDS = 0.5
 _HURRIED = 0.4
 
 _Request = Callable[[WorkerLink], tuple[dict[str, Any], Sequence[bytes]]]
+
+
+@dataclass(eq=False)
+class _Lease:
+    """A worker for one query: waited for, then held. The worker goes back when the query leaves, whatever happened."""
+
+    arrived: asyncio.Future[None]
+    worker: WorkerLink | None = None
+    is_fit: bool = True
+    """Whether the worker can serve another query: it is whole, quick, and in the middle of nothing."""
 
 
 class QueryPool:
@@ -52,15 +65,17 @@ class QueryPool:
         self._readable = readable
         self._salt = ""
         self._keeper: asyncio.Task[None] | None = None
-        self._turns = Turns(settings)
+        self._queue = FairQueue(settings, self._on_slow)
+        self._stall = StallClock()
         self._idle: list[WorkerLink] = []
-        self._wanting: deque[asyncio.Future[WorkerLink]] = deque()
-        self._links: dict[Turn, WorkerLink] = {}
+        self._leases: dict[Slot, _Lease] = {}
         self._judged = Judged()
         self._starting: set[asyncio.Task[None]] = set()
         self._replaced = 0
         self._walls: dict[str, str] = {}
-        self._closed = True
+        self._state: Literal["new", "running", "closed"] = "new"
+        self._empty_since: float | None = time.monotonic()
+        """Since when no worker is there; None while one is."""
 
     async def start(self, *, salt: str | None = None) -> None:
         """Start the nursery and the first workers; returns when one is ready.
@@ -69,20 +84,28 @@ class QueryPool:
         """
         self._salt = salt or secrets.token_hex(32)
         make_folders(self._warehouse, self._readable)
-        self._closed = False
-        self._flock = self._new_flock()
-        await self._flock.start()
-        self._keeper = asyncio.create_task(self._keep_nursery())
-        first = await self._flock.spawn()
-        self._walls = first.walls
-        self._check_walls()
+        try:
+            self._flock = await self._new_flock()
+            self._state = "running"
+            self._keeper = asyncio.create_task(self._keep_nursery())
+            first = await self._first_worker()
+            self._walls = first.walls
+            self._check_walls()
+        except BaseException:
+            # Refused, or cancelled half way: nothing of it stays.
+            await self.close()
+            raise
         self._give(first)
         self._fill()
 
     async def close(self) -> None:
-        if self._closed:
+        """End the workers. A query that still runs or waits fails."""
+        was_running, self._state = self._state == "running", "closed"
+        for lease in self._leases.values():
+            if _is_wanting(lease):
+                lease.arrived.set_result(None)
+        if not was_running:
             return
-        self._closed = True
         tasks = [*([self._keeper] if self._keeper else []), *self._starting]
         for task in tasks:
             task.cancel()
@@ -90,17 +113,31 @@ class QueryPool:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def status(self) -> dict[str, Any]:
-        """For health: who works, who waits, which walls stand."""
-        alive = 0 if self._closed else len(self._flock.workers)
+        """For health: who works, who waits, which walls stand, and whether queries come to their turn at all."""
+        running = [slot.deadline for slot, lease in self._leases.items() if lease.worker is not None]
         return {
-            "workers": alive,
+            "workers": self._alive(),
             "ready": len(self._idle),
-            "busy": self._turns.quick,
-            "slow": self._turns.slow,
-            "queue": self._turns.waiting,
+            "busy": self._queue.fast,
+            "slow": self._queue.slow,
+            "queue": self._queue.waiting,
             "replaced": self._replaced,
             "walls": dict(self._walls),
+            "stalled_seconds": self._stall.seconds(max(running, default=0.0)),
+            "down_seconds": 0.0 if self._empty_since is None else time.monotonic() - self._empty_since,
+            "faults": self.faults(),
         }
+
+    def faults(self) -> list[str]:
+        """The rules of the accounts that do not hold now; none, unless there is an error in this room."""
+        leased = sum(lease.worker is not None and not lease.worker.gone for lease in self._leases.values())
+        lost = self._alive() - len(self._idle) - leased - len(self._starting)
+        faults = self._queue.faults()
+        if self._walls and lost > 0:
+            faults.append(f"query workers that belong to nobody: {lost}")
+        if self._idle and any(_is_wanting(lease) for lease in self._leases.values()):
+            faults.append("a query waits for a worker although one is idle")
+        return faults
 
     async def judge(self, sql: str, *, owner: str, timeout_seconds: float = _JUDGE_SECONDS) -> Statement:
         """The statement, parsed and allowed; raises when it is not. What was judged once is remembered by its text."""
@@ -197,34 +234,61 @@ class QueryPool:
         """One request to one worker, in turn and in time; the answer, and how long it waited."""
         loop = asyncio.get_running_loop()
         asked = loop.time()
-        turn = await self._turns.wait(owner, asked + seconds)
+        deadline = asked + seconds
         try:
-            worker = await self._take(asked + seconds)
-            queued = loop.time() - asked
-            frame = await self._converse(worker, turn, request, asked + seconds, max_bytes)
+            with self._stall.waiting() as begun:
+                async with self._queue.slot(owner, deadline) as slot, self._lease(slot) as lease:
+                    begun()
+                    queued = loop.time() - asked
+                    frame = await self._converse(lease, slot, request, max_bytes)
         finally:
-            moved = self._turns.leave(turn)
-            if moved is not None and moved in self._links:
-                self._links[moved].slow_down()
+            # Not sooner: a slow query that has left needs no worker in its stead.
             self._fill()
         if "error" in frame.header:
             raise heard(dict(frame.header["error"]))
         return frame, queued
 
-    async def _converse(
-        self, worker: WorkerLink, turn: Turn, request: _Request, deadline: float, max_bytes: int
-    ) -> Frame:
-        loop = asyncio.get_running_loop()
-        fit = True
-        self._links[turn] = worker
-        watch = asyncio.create_task(self._watch(turn, worker))
+    @asynccontextmanager
+    async def _lease(self, slot: Slot) -> AsyncIterator[_Lease]:
+        """A worker for the query that has this slot."""
+        lease = self._leases[slot] = _Lease(asyncio.get_running_loop().create_future())
+        try:
+            self._hand_out()
+            self._fill()
+            await self._arrived(lease, slot.deadline)
+            yield lease
+        finally:
+            del self._leases[slot]
+            if lease.worker is None:
+                pass
+            elif lease.is_fit and not slot.is_slow and not lease.worker.gone:
+                self._give(lease.worker)
+            else:
+                self._discard(lease.worker)
+
+    async def _arrived(self, lease: _Lease, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                if self._state != "closed":
+                    await lease.arrived
+        except TimeoutError as error:
+            raise QueryTimeout("no worker was ready in time", hint="try again in a moment") from error
+        if lease.worker is None:
+            raise Unavailable(
+                "the query workers of this gateway were ended", code="no_query_workers", hint="ask another, or again"
+            )
+
+    async def _converse(self, lease: _Lease, slot: Slot, request: _Request, max_bytes: int) -> Frame:
+        worker = lease.worker
+        assert worker is not None
+        watch = asyncio.create_task(self._watch(slot))
         try:
             header, buffers = request(worker)
-            header["cpu_seconds"] = (deadline - loop.time()) * self._settings.threads
-            fit = False
-            async with asyncio.timeout_at(deadline):
+            header["cpu_seconds"] = (slot.deadline - asyncio.get_running_loop().time()) * self._settings.threads
+            lease.is_fit = False
+            async with asyncio.timeout_at(slot.deadline):
                 frame = await worker.ask(header, buffers, max_bytes)
-            fit = not frame.header.get("spent", True) and not turn.slow
+            lease.is_fit = not frame.header.get("spent", True)
             return frame
         except TimeoutError as error:
             raise QueryTimeout(
@@ -235,69 +299,75 @@ class QueryPool:
             raise _lost() from error
         finally:
             watch.cancel()
-            del self._links[turn]
-            if fit and not worker.gone:
-                self._give(worker)
-            else:
-                self._discard(worker)
 
-    async def _watch(self, turn: Turn, worker: WorkerLink) -> None:
+    async def _watch(self, slot: Slot) -> None:
         """Move the query to the slow lane in its time: earlier when somebody else waits for the place."""
         patience = self._settings.slow_after_seconds
         await asyncio.sleep(patience * _HURRIED)
         waited = patience * _HURRIED
-        while waited < patience and not self._turns.others_wait(turn.owner):
+        while waited < patience and not self._queue.others_wait(slot.owner):
             await asyncio.sleep(patience / 10)
             waited += patience / 10
-        if self._turns.move_aside(turn):
-            worker.slow_down()
-            self._fill()
+        self._queue.move_to_slow_lane(slot)
 
-    async def _take(self, deadline: float) -> WorkerLink:
-        """A ready worker. The one used last comes first: it has the tails and the files at hand."""
+    def _on_slow(self, slot: Slot) -> None:
+        lease = self._leases.get(slot)
+        if lease is not None and lease.worker is not None:
+            lease.worker.slow_down()
+        self._fill()
+
+    def _give(self, worker: WorkerLink) -> None:
+        """A worker is free: for the query that waits longest for one, or for the next."""
+        self._idle.append(worker)
+        self._hand_out()
+        if worker in self._idle and len(self._flock.workers) > self._wanted():
+            self._idle.remove(worker)
+            worker.kill()
+        self._empty_since = None
+        self._stall.moved()
+
+    def _hand_out(self) -> None:
+        """Idle workers to the queries that wait for one. The one used last is first: it has tails and files at hand."""
+        for lease in self._leases.values():
+            if _is_wanting(lease):
+                lease.worker = self._take_idle()
+                if lease.worker is None:
+                    return
+                lease.arrived.set_result(None)
+
+    def _take_idle(self) -> WorkerLink | None:
         while self._idle:
             worker = self._idle.pop()
             if worker.is_sound():
                 return worker
             # It ended a moment ago, and the news of it is still on its way.
             self._discard(worker)
-        wanted: asyncio.Future[WorkerLink] = asyncio.get_running_loop().create_future()
-        self._wanting.append(wanted)
-        self._fill()
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await wanted
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if wanted.done() and not wanted.cancelled():
-                self._give(wanted.result())
-            if isinstance(error, TimeoutError):
-                raise QueryTimeout("no worker was ready in time", hint="try again in a moment") from error
-            raise
-
-    def _give(self, worker: WorkerLink) -> None:
-        while self._wanting:
-            wanted = self._wanting.popleft()
-            if not wanted.done():
-                wanted.set_result(worker)
-                return
-        if len(self._flock.workers) > self._wanted():
-            worker.kill()
-        else:
-            self._idle.append(worker)
+        return None
 
     def _discard(self, worker: WorkerLink) -> None:
         worker.kill()
         self._replaced += 1
+        self._stall.moved()
+        self._note_workers()
 
     def _on_gone(self, worker: WorkerLink) -> None:
         if worker in self._idle:
             self._idle.remove(worker)
             self._replaced += 1
+        self._note_workers()
         self._fill()
+
+    def _alive(self) -> int:
+        return len(self._flock.workers) if self._state == "running" else 0
+
+    def _note_workers(self) -> None:
+        """Note since when there are none; the next that is ready ends that."""
+        if not self._alive() and self._empty_since is None:
+            self._empty_since = time.monotonic()
 
     def _fill(self) -> None:
         """Start as many workers as are missing."""
-        if self._closed or self._flock.ended.is_set():
+        if self._state != "running" or self._flock.ended.is_set():
             return
         missing = self._wanted() - len(self._flock.workers) - len(self._starting)
         for _ in range(missing):
@@ -306,7 +376,7 @@ class QueryPool:
             task.add_done_callback(self._started)
 
     def _wanted(self) -> int:
-        return self._settings.workers + self._turns.slow + _SPARE
+        return self._settings.workers + self._queue.slow + _SPARE
 
     def _started(self, task: asyncio.Task[None]) -> None:
         self._starting.discard(task)
@@ -315,32 +385,43 @@ class QueryPool:
     async def _start_worker(self) -> None:
         try:
             worker = await self._flock.spawn()
-        except (NurseryGone, TimeoutError, asyncio.IncompleteReadError, OSError, BrokenFrame, KeyError) as error:
+        except Exception as error:
+            # Whatever it is, the next one is not started at once: it would fail in the same way, without end.
+            self._note_workers()
             _log.warning("a query worker did not start", extra={"reason": repr(error)})
             await asyncio.sleep(_RETRY_SECONDS)
             return
         if not worker.gone:
             self._give(worker)
 
+    async def _first_worker(self) -> WorkerLink:
+        while True:
+            try:
+                return await self._flock.spawn()
+            except (NurseryGone, TimeoutError, asyncio.IncompleteReadError, OSError, BrokenFrame, KeyError) as error:
+                _log.warning("the first query worker did not start", extra={"reason": repr(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
+
     async def _keep_nursery(self) -> None:
         """Start the nursery again whenever it ends."""
         while True:
             await self._flock.ended.wait()
             _log.warning("the nursery of the query workers ended; starting another one")
-            self._flock = self._new_flock()
             try:
-                await self._flock.start()
+                self._flock = await self._new_flock()
             except Misconfigured as error:
-                _log.error("the query workers cannot be started", extra={"reason": str(error.__cause__)})
+                _log.error("the query workers cannot be started", extra={"reason": repr(error.__cause__)})
                 await asyncio.sleep(_RETRY_SECONDS)
             self._fill()
 
-    def _new_flock(self) -> Flock:
-        return Flock(
+    async def _new_flock(self) -> Flock:
+        flock = Flock(
             outfit(self._settings, self._warehouse, self._readable, self._salt),
             int(self._settings.tail_memory),
             self._on_gone,
         )
+        await flock.start()
+        return flock
 
     def _check_walls(self) -> None:
         missing = {name: state for name, state in self._walls.items() if not state.startswith("up")}
@@ -348,10 +429,6 @@ class QueryPool:
             return
         _log.warning("query workers run WITHOUT a part of their walls", extra={"missing": missing})
         if self._settings.require_walls:
-            self._closed = True
-            if self._keeper is not None:
-                self._keeper.cancel()
-            self._flock.end()
             raise Misconfigured(
                 f"this kernel lacks walls around query workers: {', '.join(missing)}",
                 hint="use a Linux kernel with Landlock and seccomp, or set query.require_walls = false",
@@ -360,3 +437,8 @@ class QueryPool:
 
 def _lost() -> WorkerLost:
     return WorkerLost("the query ended without an answer", hint="try again; if it stays, write it in another way")
+
+
+def _is_wanting(lease: _Lease) -> bool:
+    """Whether it waits for a worker; one that is done was cancelled, and leaves in the next step of its task."""
+    return lease.worker is None and not lease.arrived.done()

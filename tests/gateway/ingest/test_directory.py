@@ -108,6 +108,35 @@ async def test_a_look_that_fails_is_told_to_all_who_share_it_and_is_tried_again(
     assert len(directory.tables()) == 1
 
 
+async def test_the_follower_outlives_whatever_is_raised_and_who_leaves(
+    directory: TableDirectory, lakes: tuple[Lake, Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await directory.start()
+    locations, failures = lakes[0].locations, list[int]()
+
+    def broken() -> dict[str, str]:
+        failures.append(1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(lakes[0], "locations", broken)
+    make(lakes[1], "first")
+    async with asyncio.timeout(20):
+        while len(failures) < 2:
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(lakes[0], "locations", locations)
+        make(lakes[1], "second")
+        while len(directory.tables()) < 2:
+            await asyncio.sleep(0.01)
+    # Those who wait for a state of a table and leave are not counted any longer.
+    waits = [asyncio.create_task(directory.until("main.first", lambda _: False, timeout_seconds=60)) for _ in range(5)]
+    for wait in waits:
+        await asyncio.sleep(0.01)
+        wait.cancel()
+    await asyncio.wait(waits)
+    assert directory._waiting == 0
+    await directory.close()
+
+
 async def test_a_catalog_that_did_not_change_is_not_looked_at(
     lakes: tuple[Lake, Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,28 @@ async def test_every_replica_hears_for_itself(lake: Lake, nats_bus: EventBus, tm
     assert len(moves) == 8 and moves.count(("two", entries[1].generation)) == 2
 
 
+async def test_what_lingers_is_closed_also_when_it_ends_while_leases_are_renewed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = place.of_year(1)
+    await place.promote(first)
+    renewing, may_end = threading.Event(), threading.Event()
+    async with place.serving(replace(BY_WORD, renew_seconds=0.02)) as half:
+        await half.serves(first)
+        (held,) = half.tables.held()
+        shelf = held.shelf
+        await half.tables._forget(SHELF)
+
+        def slow() -> None:
+            renewing.set()
+            may_end.wait(20)
+
+        monkeypatch.setattr(shelf, "renew", slow)
+        await asyncio.to_thread(renewing.wait, 20)
+        asyncio.get_running_loop().call_later(0.1, may_end.set)
+    assert shelf.is_over
+
+
 async def test_a_lost_word_costs_a_look(place: Place) -> None:
     first, second = place.of_year(1), place.of_year(2, watermark=101)
     await place.promote(first, say=False)
