@@ -98,7 +98,11 @@ async def _check_connections(table: ConnectionTable[GatewayConnection], limits: 
         await asyncio.sleep(seconds)
         table.now = time.monotonic()
         for connection in table.connections():
-            connection.check()
+            try:
+                connection.check()
+            except Exception:  # one connection must not cost the others their limits
+                log.exception("connection check failed, connection closed")
+                connection.transport.abort()
 
 
 async def serve(

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from frazil.bus.memory import MemoryBus
+from frazil.gateway.http.connection import GatewayConnection
 from frazil.lake import Lake
 from tests.gateway.http.edge_harness import BEARER, GET_HEALTH, Answer, Edge, Raw, edge, open_files, until
 
@@ -121,6 +122,24 @@ async def test_a_gateway_that_was_held_up_blames_nobody(opened: Open) -> None:
         body.send(EVENT[10:])
         assert [(await raw.answer()).status for raw in (head, body)] == [200, 202]
         for raw in (head, body):
+            raw.close()
+
+
+async def test_a_check_that_fails_ends_its_connection_only(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(header_seconds=2) as found:
+        check = GatewayConnection._check_head
+
+        def fails_for_some(connection: GatewayConnection, now: float) -> None:
+            if connection.client is not None and connection.client[0] == "127.0.0.9":
+                raise RuntimeError("a fault of the check")
+            check(connection, now)
+
+        monkeypatch.setattr(GatewayConnection, "_check_head", fails_for_some)
+        strange, slow = await found.connect(source="127.0.0.9"), await found.connect()
+        slow.send(HEAD)
+        assert await strange.rest() == b""
+        assert is_refusal(await slow.answer(), 408, "headers_timeout")
+        for raw in (strange, slow):
             raw.close()
 
 
