@@ -15,6 +15,7 @@ from typing import Any
 
 from frazil.client.artifacts import Artifacts
 from frazil.client.builds import Builds
+from frazil.client.dead_letters import DeadLetters
 from frazil.client.embeddings import Embeddings
 from frazil.client.loads import Loads
 from frazil.client.queries import merged, table_path
@@ -69,7 +70,7 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
     return url, token
 
 
-class Client(Searching, Upkeep, Loads, Embeddings, Artifacts, Builds, Trials):
+class Client(Searching, Upkeep, DeadLetters, Loads, Embeddings, Artifacts, Builds, Trials):
     """Everything that one frazil does for a program. A context manager; threads may share it."""
 
     @property

@@ -116,6 +116,7 @@ class IdWindow:
         self.window_us = int(window_seconds * 1_000_000)
         self._spill_folder = spill_folder
         self._runs: list[_Run] = []
+        self._forgotten: Ints = np.empty(0, dtype=np.int64)
         self._oldest_judged: deque[int] = deque(maxlen=_RECENT_BATCHES)
         self.complete_since_us = _ALWAYS
         """Every id that counts and was received at or after this time is held. Whoever fills it from rows says so."""
@@ -160,6 +161,10 @@ class IdWindow:
             newer, older = self._runs.pop(), self._runs.pop()
             self._runs.append(self._merged(older, newer))
 
+    def forget(self, positions: Ints) -> None:
+        """Let the ids at these positions count again: their events were taken out of the stream's account."""
+        self._forgotten = np.union1d(self._forgotten, positions)
+
     def _merged(self, older: _Run, newer: _Run) -> _Run:
         columns = [np.concatenate(pair) for pair in zip(older.columns(), newer.columns(), strict=True)]
         horizon = min(self._oldest_judged, default=_ALWAYS) - self.window_us - CLOCK_SKEW_US
@@ -184,7 +189,10 @@ class IdWindow:
             open_ = np.flatnonzero(at < len(run))
             while len(open_):
                 open_ = open_[run.high[at[open_]] == high[open_]]
-                hit = open_[(run.low[at[open_]] == low[open_]) & (run.position[at[open_]] > position[open_])]
+                is_hit = (run.low[at[open_]] == low[open_]) & (run.position[at[open_]] > position[open_])
+                if len(self._forgotten):
+                    is_hit &= ~np.isin(run.position[at[open_]], self._forgotten)
+                hit = open_[is_hit]
                 position[hit] = run.position[at[hit]]
                 received[hit] = run.received[at[hit]]
                 at[open_] += 1

@@ -32,7 +32,8 @@ HISTORY_SUFFIX = "__history"
 QUARANTINE_SUFFIX = "__quarantine"
 EMBEDDINGS_SUFFIX = "__embeddings"
 TRIALS_SUFFIX = "__trials"
-RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX)
+DEAD_LETTERS_SUFFIX = "__dead_letters"
+RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
 _KINDS = ("log", "entity", "history", "bulk")
 _KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
@@ -229,6 +230,12 @@ def check_declarable(spec: TableSpec) -> None:
             code="bad_table_name",
             hint="its vectors are in tables with longer names; choose a shorter one, or leave out `text` and `search`",
         )
+    if spec.is_streamed and not NAME.match(dead_letters_of(spec.name).partition(".")[2]):
+        raise InvalidInput(
+            f"the name of a table that takes events has at most {MAX_NAME - len(DEAD_LETTERS_SUFFIX)} characters",
+            code="bad_table_name",
+            hint=f"events that cannot be committed go to a table named with {DEAD_LETTERS_SUFFIX!r} behind it",
+        )
     if spec.namespace == SYSTEM_NAMESPACE:
         raise InvalidInput(
             f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
@@ -342,10 +349,16 @@ def trials_of(name: str) -> str:
     return name + TRIALS_SUFFIX
 
 
+def dead_letters_of(name: str) -> str:
+    """The table that holds the events of this one that could not be committed; those of a history are its entity's."""
+    return entity_of(name) + DEAD_LETTERS_SUFFIX
+
+
 def embedded_of(name: str) -> str | None:
-    """The table whose text this one holds in pieces, or tells figures of; None for any other."""
-    if name.endswith(TRIALS_SUFFIX):
-        return name.removesuffix(TRIALS_SUFFIX)
+    """The table whose rows this one holds in pieces or could not commit, or tells figures of; None for any other."""
+    for suffix in (TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
     vectors = name.removesuffix(QUARANTINE_SUFFIX)
     return vectors.removesuffix(EMBEDDINGS_SUFFIX) if vectors.endswith(EMBEDDINGS_SUFFIX) else None
 

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from frazil.lake.catalog import Lake, changed_by, open_lake, same_declaration
     from frazil.lake.commit import AuditFailed, Outcome, Published, audit, make_durable, publish
     from frazil.lake.data_files import FilePlan, FileWriter, WrittenFile, plan_files
+    from frazil.lake.dead_letters import (
+        DeadLetter,
+        add_dead_letters,
+        dead_letters_table,
+        dead_positions,
+        read_dead_letters,
+        remove_dead_letters,
+    )
     from frazil.lake.draft import discard, draft_files, draft_grown, draft_location, forget_draft, holds
     from frazil.lake.embeddings import (
         EmbeddedUpTo,
@@ -92,6 +100,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Arrived": "arrivals",
     "AuditFailed": "commit",
+    "DeadLetter": "dead_letters",
     "Document": "registry",
     "EmbeddedUpTo": "embeddings",
     "Entity": "entity",
@@ -123,9 +132,10 @@ _HOMES = {
     "Step": "upkeep",
     "Upkept": "upkeep_state",
     "WrittenFile": "data_files",
+    "add_dead_letters": "dead_letters",
     "alter_entity": "entity",
-    "arrived_since": "arrivals",
     "apply_retention": "removal",
+    "arrived_since": "arrivals",
     "ask_job": "jobs",
     "audit": "commit",
     "audit_fold": "folded",
@@ -139,6 +149,8 @@ _HOMES = {
     "complete_load": "load_log",
     "create_entity": "entity",
     "cut_at": "beyond",
+    "dead_letters_table": "dead_letters",
+    "dead_positions": "dead_letters",
     "delete_embeddings": "embeddings",
     "discard": "draft",
     "draft_files": "draft",
@@ -184,6 +196,7 @@ _HOMES = {
     "publish_load": "loads",
     "purge_files": "purge",
     "ranges_since": "ranges",
+    "read_dead_letters": "dead_letters",
     "read_groups": "ranges",
     "read_range": "ranges",
     "read_rows": "ranges",
@@ -191,6 +204,7 @@ _HOMES = {
     "refused_embeddings_spec": "embeddings",
     "refused_embeddings_table": "embeddings",
     "remember_upkeep": "upkeep_state",
+    "remove_dead_letters": "dead_letters",
     "remove_orphans": "orphans",
     "repair_catalog": "recover",
     "requested_steps": "upkeep",
@@ -216,6 +230,7 @@ _HOMES = {
 __all__ = [
     "Arrived",
     "AuditFailed",
+    "DeadLetter",
     "Document",
     "EmbeddedUpTo",
     "Entity",
@@ -247,6 +262,7 @@ __all__ = [
     "Step",
     "Upkept",
     "WrittenFile",
+    "add_dead_letters",
     "alter_entity",
     "apply_retention",
     "arrived_since",
@@ -263,6 +279,8 @@ __all__ = [
     "complete_load",
     "create_entity",
     "cut_at",
+    "dead_letters_table",
+    "dead_positions",
     "delete_embeddings",
     "discard",
     "draft_files",
@@ -308,6 +326,7 @@ __all__ = [
     "publish_load",
     "purge_files",
     "ranges_since",
+    "read_dead_letters",
     "read_groups",
     "read_range",
     "read_rows",
@@ -315,6 +334,7 @@ __all__ = [
     "refused_embeddings_spec",
     "refused_embeddings_table",
     "remember_upkeep",
+    "remove_dead_letters",
     "remove_orphans",
     "repair_catalog",
     "requested_steps",

@@ -18,7 +18,14 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import NotFound
-from frazil.events.table import TableSpec, embeddings_of, parse_table, refused_embeddings_of, trials_of
+from frazil.events.table import (
+    TableSpec,
+    dead_letters_of,
+    embeddings_of,
+    parse_table,
+    refused_embeddings_of,
+    trials_of,
+)
 from frazil.lake.catalog import Lake
 from frazil.lake.loads import Load, Replaces, publish_load
 from frazil.lake.ranges import came_after, rows_by
@@ -201,15 +208,19 @@ def delete_embeddings(lake: Lake, name: str, model: str) -> int:
 
 def drop_embeddings(lake: Lake, name: str) -> None:
     """Take what is beside a table out of sight, before the table itself: its text is in there too."""
-    for beside in (embeddings_of(name), refused_embeddings_of(name), trials_of(name)):
+    for beside in _beside_names(name):
         if (table := _found(lake, beside)) is not None:
             lake.drop(table.name)
             crash_point("amid_embed_drop")
 
 
+def _beside_names(name: str) -> tuple[str, ...]:
+    return embeddings_of(name), refused_embeddings_of(name), trials_of(name), dead_letters_of(name)
+
+
 def undrop_embeddings(lake: Lake, name: str) -> None:
     """Bring back what was dropped with a table, where nothing has taken its place; else it is made again in time."""
     dropped = lake.dropped()
-    for beside in (embeddings_of(name), refused_embeddings_of(name), trials_of(name)):
+    for beside in _beside_names(name):
         if beside in dropped and _found(lake, beside) is None:
             lake.undrop(beside)

@@ -16,7 +16,14 @@ from pyiceberg.io import load_file_io
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, NotFound
-from frazil.events.table import DROPPED_NAMESPACE, embeddings_of, history_of, refused_embeddings_of, trials_of
+from frazil.events.table import (
+    DROPPED_NAMESPACE,
+    dead_letters_of,
+    embeddings_of,
+    history_of,
+    refused_embeddings_of,
+    trials_of,
+)
 from frazil.lake.catalog import Lake, translated
 from frazil.lake.folders import file_system, listed, path_of
 from frazil.lake.states import read_states
@@ -47,7 +54,13 @@ def plan_purge(lake: Lake, name: str) -> list[Purge]:
 
     An entity goes with its histories, and what is searched with its vectors and trials.
     """
-    beside = (history_of(name), embeddings_of(name), refused_embeddings_of(name), trials_of(name))
+    beside = (
+        history_of(name),
+        embeddings_of(name),
+        refused_embeddings_of(name),
+        trials_of(name),
+        dead_letters_of(name),
+    )
     hidden = [entry for other in (*beside, name) for entry in _hidden(lake, other)]
     if not hidden:
         raise NotFound(

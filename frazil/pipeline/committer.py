@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,6 +30,9 @@ from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_ke
 from frazil.events.position import Token, sequence_of, start_of
 from frazil.events.table import entity_of
 from frazil.lake import Outcome
+from frazil.pipeline.isolation import control_row, isolate
+from frazil.pipeline.row_errors import RowsRefused
+from frazil.pipeline.suspects import Suspects, lost_with
 from frazil.pipeline.target import Commit, State, Target
 
 log = logging.getLogger(__name__)
@@ -53,6 +57,8 @@ class Committed:
     batch: str
     rows: int
     duplicates: int
+    dead_letters: int
+    """Events of the range that could not be committed."""
     messages: int
     watermark: int
     token: str
@@ -92,6 +98,7 @@ class Committer:
         limits: Limits | None = None,
         executor: Executor | None = None,
         make_window: Callable[[], IdWindow] | None = None,
+        suspects: Suspects | None = None,
     ) -> None:
         self._target = target
         self._stream = stream
@@ -101,6 +108,9 @@ class Committer:
         self._ids: tuple[int, IdWindow] | None = None
         """The ids that count below a watermark, and that watermark."""
         self._ahead: asyncio.Task[Ahead | None] | None = None
+        self._suspects = suspects
+        self._dead: set[int] | None = None
+        """The positions from the watermark on that have a dead letter; None before the first look."""
         self.behind = False
         """Whether the last batch was closed because it was full: more waits on the bus."""
 
@@ -120,6 +130,9 @@ class Committer:
                 raise
             return None  # no gap: another committer has committed these messages meanwhile, and trimmed the bus
         self.behind = self._is_full(*_weight(deliveries))
+        held = self._held(base)
+        if held is not None:
+            ahead, deliveries = None, _first(deliveries, held, lo)
         counted, hi = whole(deliveries)
         if not deliveries or hi <= lo:
             return None
@@ -129,6 +142,7 @@ class Committer:
         base = await self._blocking(self._target.load)
         if sequence_of(base.watermark) != lo:
             return None  # another committer was here; begin again from where it left the table
+        dead = await self._dead_from(base)
         for _ in range(_STAGE_TRIES):
             schema = base.spec.row_schema()
             if ahead is not None and ahead.decoded.schema.equals(schema):
@@ -136,10 +150,15 @@ class Committer:
             else:
                 batch = await self._blocking(partial(decoded, counted, schema))
             verdict = await self._blocking(partial(self._judge, base, batch))
-            new = verdict == COUNTS
+            counts = verdict == COUNTS
+            new = counts & ~np.isin(batch.events["_seq"].to_numpy(), list(dead)) if dead else counts
             kept = batch.events if new.all() else batch.events.filter(pa.array(new))
             commit = Commit(_batch_id(lo, hi), base.watermark, start_of(hi), kept)
-            outcome, after = await self._commit(base, commit, backlog=self.behind)
+            try:
+                outcome, after = await self._commit(base, commit, messages=hi - lo)
+            except RowsRefused as error:
+                dead |= await self._refused(base, kept, error, messages=hi - lo)
+                continue
             if outcome is not Outcome.STAGE_AGAIN:
                 break
             if sequence_of(after.watermark) != lo:
@@ -161,7 +180,8 @@ class Committer:
         return Committed(
             batch=commit.batch,
             rows=kept.num_rows,
-            duplicates=batch.events.num_rows - kept.num_rows,
+            duplicates=int((~counts).sum()),
+            dead_letters=int((counts & ~new).sum()),
             messages=hi - lo,
             watermark=commit.watermark,
             token=str(Token.of(token_name(base), self._stream.identity, commit.watermark - 1)),
@@ -188,17 +208,70 @@ class Committer:
                 hint=repair,
             )
 
-    async def _commit(self, base: State, commit: Commit, *, backlog: bool) -> tuple[Outcome, State]:
+    async def _commit(self, base: State, commit: Commit, *, messages: int) -> tuple[Outcome, State]:
         """Commit, and read what comes next meanwhile: Spark leaves this process idle for as long as it writes."""
-        if backlog and self._ahead is None and self._executor is not None:
+        if error := self._lost_with(base, commit.rows):
+            raise error
+        if self.behind and self._ahead is None and self._executor is not None and self._held(base) is None:
             following = self._read_ahead(sequence_of(commit.watermark), base.spec.row_schema())
             self._ahead = asyncio.create_task(following, name=f"read ahead for {base.name}")
         try:
-            return await self._blocking(lambda: self._target.commit(base, commit))
+            async with self._stage(base, commit.rows, messages):
+                return await self._blocking(lambda: self._target.commit(base, commit))
         except BaseException:
             if self._ahead is not None:
                 self._ahead.cancel()
             raise
+
+    async def _refused(self, base: State, rows: pa.Table, error: RowsRefused, *, messages: int) -> set[int]:
+        """Find the rows that cannot be staged and write them to the dead letters; their positions.
+
+        None at all where the whole passes by now. Raises where every half passes and the whole does not.
+        """
+
+        async def attempt(part: pa.Table) -> RowsRefused | None:
+            if lost := self._lost_with(base, part):
+                return lost
+            try:
+                async with self._stage(base, part, messages):
+                    await self._blocking(lambda: self._target.attempt(part))
+            except RowsRefused as refused:
+                return refused
+            return None
+
+        try:
+            found = await isolate(rows, attempt, control_row(base.spec))
+        finally:
+            await self._blocking(self._target.forget_attempts)
+        if found is None:
+            return set()
+        if not found:
+            if self._suspects is not None:
+                self._suspects.too_large(base.name, messages)
+            raise error
+        now = datetime.now(UTC)
+        letters = [letter for part in found for letter in part.letters(base.spec, now)]
+        await self._blocking(lambda: self._target.add_dead_letters(base, letters))
+        return {letter.position for letter in letters}
+
+    async def _dead_from(self, base: State) -> set[int]:
+        """The dead letters that an earlier process left above the watermark, and those of this one."""
+        if self._dead is None:
+            self._dead = await self._blocking(lambda: self._target.dead_positions(base))
+        self._dead = {position for position in self._dead if position >= base.watermark}
+        return self._dead
+
+    def _held(self, base: State) -> int | None:
+        """How many messages a batch may take, if the table is held back."""
+        suspect = self._suspects.of(base.name) if self._suspects is not None else None
+        return suspect.messages if suspect is not None else None
+
+    def _lost_with(self, base: State, rows: pa.Table) -> RowsRefused | None:
+        suspect = self._suspects.of(base.name) if self._suspects is not None else None
+        return lost_with(suspect, rows, self._dead or ())
+
+    def _stage(self, base: State, rows: pa.Table, messages: int) -> AbstractAsyncContextManager[None]:
+        return self._suspects.stage(base.name, rows, messages) if self._suspects is not None else nullcontext()
 
     async def _read_ahead(self, lo: int, schema: pa.Schema) -> Ahead | None:
         """The next batch, if the backlog fills one. Judging it has to wait until the one before it is committed."""
@@ -294,6 +367,14 @@ def _weight(deliveries: Sequence[Delivery]) -> tuple[int, int]:
     """Bytes and events."""
     size = sum(len(delivery.body) for delivery in deliveries)
     return size, sum(int(delivery.headers.get(ROWS, 0)) for delivery in deliveries)
+
+
+def _first(deliveries: list[Delivery], messages: int, lo: int) -> list[Delivery]:
+    """So many messages from the beginning, or as many more as their first group takes."""
+    for count in range(messages, len(deliveries)):
+        if whole(deliveries[:count])[1] > lo:
+            return deliveries[:count]
+    return deliveries
 
 
 def decoded(deliveries: Sequence[Delivered], schema: pa.Schema) -> Decoded:

@@ -14,12 +14,15 @@ from frazil.errors import FrazilError, NotFound
 from frazil.events import history_of
 from frazil.lake import Entity
 from frazil.pipeline.folder import FoldDone
+from frazil.pipeline.suspects import Suspects, fold_of
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _LOOK_SECONDS = 1.0
 _TIDY_EVERY_FOLDS = 10
 _TOLD_EVERY_FAILURES = 60
+_HELD_SECONDS = 30.0
+_LONGEST_HELD_SECONDS = 3600.0
 
 
 class FoldsOne(Protocol):
@@ -59,12 +62,15 @@ class Folding:
         snapshot_budget: int,
         note: Callable[..., None],
         locations: Callable[[], dict[str, str]],
+        suspects: Suspects,
     ) -> None:
         self._make_folder = make_folder
         self._limits = limits
         self._snapshot_budget = snapshot_budget
         self._note = note
         self._locations = locations
+        self._suspects = suspects
+        self._started_at = time.monotonic()
         self._watched: dict[str, _Watched] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fold")
 
@@ -96,9 +102,13 @@ class Folding:
                 await self._look_after(name, watched, seen)
                 watched.failures = 0
             except NotFound:
-                continue  # dropped meanwhile, or by halves
+                self._suspects.ended(fold_of(name))  # dropped meanwhile, or by halves
             except FrazilError as error:
+                self._suspects.ended(fold_of(name))
                 self._failed(name, watched, error)
+            except Exception as error:  # of one entity, which must not keep the others from their turn
+                log.exception("cannot fold", extra={"table": name})
+                self._failed(name, watched, FrazilError(f"{type(error).__name__}: {str(error)[:300]}"))
 
     async def _look_after(self, name: str, watched: _Watched, seen: tuple[str, str]) -> None:
         if seen == watched.seen and watched.waiting_since is None:
@@ -111,7 +121,10 @@ class Folding:
         since = watched.waiting_since = watched.waiting_since or time.monotonic()
         if unfolded < self._limits.max_rows and time.monotonic() - since < self._limits.max_age_seconds:
             return
-        done = await self._blocking(watched.folder.fold)
+        if self._is_held_back(name):
+            return
+        with self._suspects.fold(name):
+            done = await self._blocking(watched.folder.fold)
         watched.waiting_since = None
         watched.seen = None  # there may be more
         if done is not None:
@@ -119,6 +132,15 @@ class Folding:
             watched.folds += 1
             if watched.folds % _TIDY_EVERY_FOLDS == 0:
                 await self._blocking(lambda: watched.folder.tidy(keep_snapshots=self._snapshot_budget))
+
+    def _is_held_back(self, name: str) -> bool:
+        """A fold that the engine was lost amid leaves it to the others for longer each time. Nobody misses it: answers
+        join what is not folded."""
+        suspect = self._suspects.of(fold_of(name))
+        if suspect is None:
+            return False
+        pause = min(_HELD_SECONDS * 2.0**suspect.losses, _LONGEST_HELD_SECONDS)
+        return time.monotonic() - self._started_at < pause
 
     def _failed(self, name: str, watched: _Watched, error: FrazilError) -> None:
         if watched.failures % _TOLD_EVERY_FAILURES == 0:

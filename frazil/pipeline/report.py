@@ -27,7 +27,10 @@ class TableReport:
     commits: int = 0
     rows: int = 0
     duplicates: int = 0
+    dead_letters: int = 0
     commit_seconds: float = 0.0
+    held_back: dict[str, Any] | None = None
+    """Why and how, where the table is held back after the engine was lost."""
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Report:
     state: str = "starting"
     reason: str | None = None
     failed_cycles: int = 0
+    engine_silent_seconds: float | None = None
+    """How long ago the JVM last answered; None where it is not asked."""
     tables: dict[str, TableReport] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
@@ -44,6 +49,7 @@ class Report:
             "state": self.state,
             "reason": self.reason,
             "failed_cycles": self.failed_cycles,
+            "engine_silent_seconds": self.engine_silent_seconds,
             "at": datetime.now(UTC).isoformat(),
             "pid": os.getpid(),
             "tables": {name: vars(report) for name, report in self.tables.items()},

@@ -49,7 +49,8 @@ def open_session(
         "spark.app.name": "frazil",
         "spark.master": master,
         "spark.driver.memory": driver_memory,
-        "spark.driver.defaultJavaOptions": java_options(),
+        # After an OutOfMemoryError nobody knows which of its threads are left: a JVM that ends is started again.
+        "spark.driver.defaultJavaOptions": f"-XX:+ExitOnOutOfMemoryError {java_options()}".strip(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -40,6 +40,9 @@ class PipelineSettings(BaseModel):
     degraded_after_failures: int = Field(
         default=3, ge=1, description="After this many failures in a row a table counts as degraded."
     )
+    lag_target_seconds: float = Field(
+        default=30.0, gt=0, description="Events that wait longer for their commit make the pipeline count as degraded."
+    )
     snapshot_budget: int = Field(default=100, ge=1, description="Routine expiry keeps this many snapshots of a table.")
     fold_rows: int = Field(
         default=50_000, ge=1, description="So many committed events of an entity are folded into its state at once."

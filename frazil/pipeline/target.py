@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,8 +20,23 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.table import TableSpec
-from frazil.lake import Lake, LakeTable, Outcome, audit, beyond_budget, make_durable, publish
+from frazil.lake import (
+    DeadLetter,
+    Lake,
+    LakeTable,
+    Outcome,
+    add_dead_letters,
+    audit,
+    beyond_budget,
+    dead_letters_table,
+    dead_positions,
+    make_durable,
+    publish,
+)
 from frazil.lake.table import BATCH, PREVIOUS_WATERMARK, WATERMARK
+from frazil.pipeline.row_errors import RowsRefused, may_be_of_rows
+
+_ATTEMPT = "attempt-"
 
 
 class State(Protocol):
@@ -70,6 +86,18 @@ class Target(Protocol):
     def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
         """Stage, audit and publish the rows on top of `base`; visible with their watermark, or not at all."""
 
+    def attempt(self, rows: pa.Table) -> None:
+        """Stage these rows for nobody. Raises as `commit` does: `RowsRefused` where it may be because of the rows."""
+
+    def forget_attempts(self) -> None:
+        """Take away what attempts have left."""
+
+    def dead_positions(self, base: State) -> set[int]:
+        """The positions at or above the watermark that have a dead letter already."""
+
+    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> int:
+        """Write those that are not written yet, if the table is still at `base`; how many."""
+
     def tidy(self, *, keep_snapshots: int) -> int:
         """Let go of snapshots beyond the budget; returns how many."""
 
@@ -97,8 +125,7 @@ class SparkTarget:
         table = base if isinstance(base, LakeTable) else self.load()
         crash_point("before_stage")
         try:
-            with spark_errors(f"stage {self._name}", code="stage_failed"):
-                stage(self._session, self._spark_name, commit.rows, wap_id=commit.batch, summary=commit.summary())
+            self._stage(commit.rows, commit.batch, commit.summary())
         except CommitLost:  # maintenance committed while Spark was writing: as if it had done so a moment later
             return Outcome.STAGE_AGAIN, self._lake.table(self._name)
         crash_point("after_stage_before_publish")
@@ -111,6 +138,35 @@ class SparkTarget:
         published = publish(self._lake, table, snapshot, commit.watermark)
         crash_point("after_publish_before_trim")
         return published.outcome, published.table
+
+    def _stage(self, rows: pa.Table, batch: str, summary: Mapping[str, str]) -> None:
+        doing = f"stage {self._name}"
+        try:
+            with spark_errors(doing, code="stage_failed"):
+                stage(self._session, self._spark_name, rows, wap_id=batch, summary=summary)
+        except CommitLost:
+            raise
+        except Exception as error:
+            if may_be_of_rows(error):
+                raise RowsRefused.after(error, doing) from error
+            raise
+
+    def attempt(self, rows: pa.Table) -> None:
+        batch = f"{_ATTEMPT}{uuid.uuid4().hex}"
+        self._stage(rows, batch, {BATCH: batch})
+
+    def forget_attempts(self) -> None:
+        made = [s.snapshot_id for s in self.load().every_snapshot() if (s.batch or "").startswith(_ATTEMPT)]
+        if made:
+            with spark_errors(f"forget attempts on {self._name}", code="expire_failed"):
+                expire(self._session, self._spark_name, snapshots=made)
+
+    def dead_positions(self, base: State) -> set[int]:
+        letters = dead_letters_table(self._lake, self._name)
+        return dead_positions(letters, base.stream_identity, at_least=base.watermark)
+
+    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> int:
+        return add_dead_letters(self._lake, base if isinstance(base, LakeTable) else self.load(), letters)
 
     def tidy(self, *, keep_snapshots: int) -> int:
         """Expiry in the committer's own turn: there is no stage of ours in flight that it could take away.

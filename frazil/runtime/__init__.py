@@ -157,6 +157,7 @@ async def run_pipeline(settings: Settings) -> None:
             is_alive=partial(is_alive, session),
             journal=parts.journal,
             report_path=data.pipeline_file,
+            suspects_path=data.suspects_file,
             window_seconds=settings.ingest.dedupe_window_hours * 3600,
             limits=Limits(
                 max_rows=settings.pipeline.max_batch_rows,
@@ -167,7 +168,7 @@ async def run_pipeline(settings: Settings) -> None:
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
             make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers, LANES),
-            make_folding=lambda note: Folding(
+            make_folding=lambda note, suspects: Folding(
                 make_folder=lambda name: Folder(
                     parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
                 ),
@@ -175,6 +176,7 @@ async def run_pipeline(settings: Settings) -> None:
                 snapshot_budget=settings.pipeline.snapshot_budget,
                 note=note,
                 locations=parts.lake.locations,
+                suspects=suspects,
             ),
             make_upkeep=lambda note: Upkeep(
                 lake=parts.lake,

@@ -53,6 +53,11 @@ class DataDir:
         return self.run / "pipeline.json"
 
     @property
+    def suspects_file(self) -> Path:
+        """The tables that the pipeline holds back after its engine was lost."""
+        return self.run / "suspects.json"
+
+    @property
     def publish(self) -> Path:
         """How far resumable publishes came."""
         return self.root / "publish"

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from frazil.errors import WatermarkTorn
+from frazil.errors import Unavailable, WatermarkTorn
 from frazil.events.position import start_of
 from frazil.events.table import TableSpec
-from frazil.lake import AuditFailed, Outcome, publish
+from frazil.lake import AuditFailed, Outcome, add_dead_letters, publish
 from frazil.lake import commit as lake_commit
 from frazil.pipeline import target as pipeline_target
+from frazil.pipeline.isolation import Refused
+from frazil.pipeline.row_errors import RowsRefused
 from frazil.pipeline.target import Commit, SparkTarget, State, Target, expire
 from tests.flow.memory_target import MemoryCatalog, MemoryTable, MemoryTarget
 from tests.lake_fixtures import SparkLake, events, some_table, stored_ids
@@ -180,6 +182,35 @@ def test_ids_are_those_received_since(place: Place) -> None:
     assert not any(batch.num_rows for batch in target.ids_since(NOW + timedelta(microseconds=1)))
 
 
+def test_an_attempt_is_seen_by_nobody_and_leaves_nothing(place: Place) -> None:
+    committed(place, 1, "ab")
+    target = place.target()
+    before = target.load()
+    target.attempt(commit_of(place, 3, "c", "x").rows)
+    target.forget_attempts()
+    after = target.load()
+    assert (after.snapshot_id, after.watermark, place.ids()) == (before.snapshot_id, before.watermark, ["a", "b"])
+    assert committed(place, 3, "c") is Outcome.PUBLISHED and place.ids() == ["a", "b", "c"]
+
+
+def test_dead_letters_are_written_once_and_known_above_the_watermark(place: Place) -> None:
+    target = place.target()
+    base = target.load()
+    rows = commit_of(place, 1, "abc", "x").rows
+    letters = Refused(rows, RowsRefused("no")).letters(place.spec, NOW)
+    assert target.dead_positions(base) == set()
+    assert target.add_dead_letters(base, letters[:2]) == 2
+    assert target.add_dead_letters(base, letters) == 1 and target.add_dead_letters(base, letters) == 0
+    assert target.dead_positions(base) == {start_of(1), start_of(2), start_of(3)}
+    after = place.target().load()
+    outcome, after = place.target().commit(after, Commit("y", after.watermark, start_of(3), rows.slice(0, 0)))
+    assert outcome is Outcome.PUBLISHED and place.target().dead_positions(after) == {start_of(3)}
+    with pytest.raises(Unavailable):
+        target.add_dead_letters(
+            base, Refused(commit_of(place, 9, "z", "x").rows, RowsRefused("no")).letters(place.spec, NOW)
+        )
+
+
 @pytest.mark.parametrize("stop", STOPS)
 def test_maintenance_in_between_asks_for_a_new_stage(place: Place, stop: str) -> None:
     committed(place, 1, "ab")
@@ -263,4 +294,5 @@ def test_the_steps_in_memory_are_the_crash_points_of_the_lake() -> None:
 
     assert points(MemoryTarget.commit_steps) == points(SparkTarget.commit)
     assert points(MemoryTarget.publish) == points(publish)
+    assert points(MemoryTarget.dead_letter_steps) == points(add_dead_letters)
     assert isinstance(InMemory().target().load(), MemoryTable)

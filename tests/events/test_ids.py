@@ -186,6 +186,22 @@ def test_a_verdict_names_what_is_repeated() -> None:
     assert take(window, [(9, 1), (8, 1), (9, 2), (8, 2)], 200) == [COUNTS, 101, -2, 101]
 
 
+@pytest.mark.parametrize("spilled", [False, True])
+def test_an_id_that_is_forgotten_counts_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spilled: bool
+) -> None:
+    if spilled:
+        monkeypatch.setattr(ids, "SPILL_ROWS", 1)
+    window = IdWindow(10.0, spill_folder=tmp_path if spilled else None)
+    keys, times = id_keys(pa.array(["a", "b"])), np.array([1, 1], dtype=np.int64)
+    window.add(keys[:1], np.array([7], dtype=np.int64), times[:1])
+    window.add(keys[1:], np.array([8], dtype=np.int64), times[1:])
+    window.forget(np.array([7, 99], dtype=np.int64))
+    assert window.judge(keys, times).tolist() == [COUNTS, 8]
+    window.add(keys[:1], np.array([9], dtype=np.int64), times[:1])
+    assert window.judge(keys, times).tolist() == [9, 8]
+
+
 def test_nothing_is_judged_and_added_without_harm() -> None:
     window = make_window()
     assert take(window, [], 0) == [] and len(window) == 0

@@ -295,8 +295,7 @@ class CommitMachine(RuleBasedStateMachine):
         assert table.marked_watermark() in (None, table.watermark)
         committed = self.world.committed
         assert committed <= undecided_from(self.sent), "a group was judged before it was whole"
-        model = [row for row in expected_rows(self.sent, WINDOW_US) if row.seq < table.watermark]
-        assert self.world.rows() == model
+        assert self.world.rows() == [row for row in self.expected() if row.seq < table.watermark]
         kept = run(self.world.stream.read(committed, max_messages=1_000_000, max_bytes=1 << 60))
         assert [delivery.sequence for delivery in kept] == list(range(committed, len(self.sent) + 1))
 
@@ -314,7 +313,10 @@ class CommitMachine(RuleBasedStateMachine):
             before = self.world.committed
             last.finish(ALL)
             assert self.world.committed > before, f"no progress: {last.last}"
-        assert self.world.rows() == expected_rows(self.sent, WINDOW_US)
+        assert self.world.rows() == self.expected()
+
+    def expected(self) -> list[Expected]:
+        return expected_rows(self.sent, WINDOW_US)
 
 
 def encoded(message: Sent) -> Message:

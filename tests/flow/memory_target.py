@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -19,9 +19,10 @@ import pyarrow as pa
 from frazil.errors import Unavailable, WatermarkTorn
 from frazil.events.table import TableSpec
 from frazil.events.types import TIMESTAMP
-from frazil.lake import AuditFailed, Outcome
+from frazil.lake import AuditFailed, DeadLetter, Outcome
 from frazil.lake.commit import standing
 from frazil.lake.table import BATCH, IDENTITY, STREAM, WATERMARK, WATERMARK_SEQUENCE
+from frazil.pipeline.row_errors import RowsRefused
 from frazil.pipeline.target import Commit, State
 
 Row = tuple[Any, ...]
@@ -112,6 +113,9 @@ class MemoryCatalog:
         self.table = MemoryTable(spec.name, spec, "uuid-1", properties)
         self.faults: list[str] = []
         """What goes wrong next, once each: `load`, `stage`, `stage_reply`, `publish` or `publish_reply`."""
+        self.poison: Callable[[str], bool] = lambda event_id: False
+        """Rows with these ids cannot be staged."""
+        self.letters: list[DeadLetter] = []
         self._ids = itertools.count(1)
 
     def load(self) -> MemoryTable:
@@ -121,6 +125,8 @@ class MemoryCatalog:
     def stage(self, rows: pa.Table, *, wap_id: str, summary: Mapping[str, str]) -> None:
         """Append the rows as a snapshot that nobody sees yet."""
         self.fail("stage")
+        if bad := [event_id for event_id in rows["_id"].to_pylist() if self.poison(event_id)]:
+            raise RowsRefused(f"rows that no file can hold: {bad}")
         new = tuple(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
         self._add(self.table.rows + new, len(new), {"wap.id": wap_id, **summary})
         self.fail("stage_reply")
@@ -144,6 +150,11 @@ class MemoryCatalog:
         """Drop so many of the oldest snapshots, staged ones too, but never the current one."""
         old = [key for key in self.table.snapshots if key != self.table.snapshot_id][:number]
         kept = {key: snapshot for key, snapshot in self.table.snapshots.items() if key not in old}
+        self.table = replace(self.table, snapshots=kept)
+
+    def forget(self, wap_id: str) -> None:
+        """Drop what was staged under this id."""
+        kept = {key: s for key, s in self.table.snapshots.items() if s.summary.get("wap.id") != wap_id}
         self.table = replace(self.table, snapshots=kept)
 
     def roll_back(self, snapshot_id: int) -> None:
@@ -232,6 +243,37 @@ class MemoryTarget:
     def swap(self, base: MemoryTable, snapshot: MemorySnapshot, watermark: int) -> None:
         mark = {WATERMARK: str(watermark), WATERMARK_SEQUENCE: str(snapshot.sequence_number)}
         self.catalog.swap(uuid=base.uuid, main=base.snapshot_id, to=snapshot.snapshot_id, properties=mark)
+
+    def attempt(self, rows: pa.Table) -> None:
+        self.catalog.stage(rows, wap_id="attempt", summary={BATCH: "attempt"})
+
+    def forget_attempts(self) -> None:
+        self.catalog.forget("attempt")
+
+    def dead_positions(self, base: State) -> set[int]:
+        return {letter.position for letter in self.catalog.letters if letter.position >= base.watermark}
+
+    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> int:
+        steps = self.dead_letter_steps(base, letters)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as finished:
+                return int(finished.value)
+
+    def dead_letter_steps(self, base: State, letters: Sequence[DeadLetter]) -> Generator[str, None, int]:
+        """With a stop at each crash point of `lake.add_dead_letters`."""
+        known = self.dead_positions(base)
+        new = [letter for letter in letters if letter.position not in known]
+        if not new:
+            return 0
+        yield "before_dead_letters_publish"
+        moved = self.catalog.load().watermark != base.watermark
+        if moved or {letter.position for letter in new} & self.dead_positions(base):
+            raise Unavailable(f"another committer is at work on {base.name}", code="superseded")
+        self.catalog.letters = [*self.catalog.letters, *new]
+        yield "after_dead_letters_publish"
+        return len(new)
 
     def tidy(self, *, keep_snapshots: int) -> int:
         ancestors = list(self.load().ancestors())

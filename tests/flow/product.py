@@ -74,12 +74,12 @@ class Product:
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    def run(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start `frazil …` in a process group of its own."""
+    def run(self, *words: str, module: str = "frazil", **environment: str) -> subprocess.Popen[bytes]:
+        """Start `frazil …`, or another module, in a process group of its own."""
         log = self.output.with_suffix(f".{len(self._processes)}.out")
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "frazil", *words],
+                [sys.executable, "-m", module, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -16,7 +16,7 @@ from frazil.bus.memory import MemoryStream
 from frazil.bus.rules import unknown
 from frazil.errors import FrazilError
 from frazil.events.position import sequence_of
-from frazil.lake import Outcome
+from frazil.lake import DeadLetter, Outcome
 from frazil.pipeline.committer import Ahead, Committed, Committer, Limits
 from frazil.pipeline.target import Commit, State
 from tests.flow.memory_target import MemoryTarget
@@ -92,14 +92,14 @@ class SteppedCommitter(Committer):
 
     _read: Ahead | None = None
 
-    async def _commit(self, base: State, commit: Commit, *, backlog: bool) -> tuple[Outcome, State]:
+    async def _commit(self, base: State, commit: Commit, *, messages: int) -> tuple[Outcome, State]:
         self._read = None
-        if backlog:
+        if self.behind:
             # As in the product, a failure to read ahead is no failure of this cycle.
             with contextlib.suppress(FrazilError):
                 self._read = await self._read_ahead(sequence_of(commit.watermark), base.spec.row_schema())
         try:
-            return await super()._commit(base, commit, backlog=False)
+            return await super()._commit(base, commit, messages=messages)
         except FrazilError:
             self._read = None
             raise
@@ -136,6 +136,9 @@ class SteppedTarget(MemoryTarget):
 
     def commit(self, base: State, commit: Commit) -> Any:
         return self.commit_steps(base, commit)
+
+    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> Any:
+        return self.dead_letter_steps(base, letters)
 
 
 class Actor:

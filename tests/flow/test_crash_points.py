@@ -55,6 +55,8 @@ OF_SERVED = points("serving/search/*.py", "gateway/search/*.py")
 OF_BUILDS = points("serving/building/*.py")
 # These in tests/serving/trials/test_run.py.
 OF_TRIALS = points("lake/trials.py", "serving/trials/*.py")
+# These in tests/lake/test_dead_letters.py and tests/pipeline: test_dead_letters_on_spark.py and test_suspects.py.
+OF_DEAD_LETTERS = points("lake/dead_letters.py", "pipeline/isolation.py", "pipeline/suspects.py")
 ELSEWHERE = [
     *OF_MAINTENANCE,
     *OF_TABLES,
@@ -65,6 +67,7 @@ ELSEWHERE = [
     *OF_SERVED,
     *OF_BUILDS,
     *OF_TRIALS,
+    *OF_DEAD_LETTERS,
 ]
 OF_PIPELINE = [name for name in points("pipeline/**/*.py", "lake/**/*.py") if name not in ELSEWHERE]
 OF_GATEWAY = [name for name in points("gateway/**/*.py", "runtime/**/*.py") if name not in ELSEWHERE]

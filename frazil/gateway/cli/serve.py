@@ -82,6 +82,7 @@ async def _serve_gateway(settings: Settings) -> None:
             ),
             maintenance=settings.maintenance,
             snapshot_budget=settings.pipeline.snapshot_budget,
+            lag_target_seconds=settings.pipeline.lag_target_seconds,
         )
         await serve(gateway, listening, limits=settings.server, drain_seconds=settings.drain_seconds)
     finally:

@@ -57,8 +57,8 @@ def show(body: dict[str, Any]) -> None:
         out.print("\nno tables yet", style="dim")
         return
     listing = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("table", "rows", "behind", "by", "last commit", ""):
-        listing.add_column(heading, justify="right" if heading in ("rows", "behind", "by", "last commit") else "left")
+    for heading in ("table", "rows", "behind", "by", "dead", "last commit", ""):
+        listing.add_column(heading, justify="left" if heading in ("table", "") else "right")
     for name, table in tables.items():
         problem = table.get("last_error") or table.get("error") or {}
         commit = _age_of(table.get("last_commit_at"))
@@ -68,6 +68,7 @@ def show(body: dict[str, Any]) -> None:
             _number(table.get("rows")),
             _number(lag.get("events")),
             age(lag.get("seconds")),
+            f"[red]{table['dead_letters']:,}[/]" if table.get("dead_letters") else "–",
             f"[red]{commit}[/]" if problem else commit,
             f"[red]{escape(str(problem.get('message')))}[/]" if problem else "",
         )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from frazil.errors import InvalidInput
-from frazil.gateway.cli import maintain, tables_history
+from frazil.gateway.cli import dead_letters, maintain, tables_history
 from frazil.gateway.cli.output import AsJson, Config, Data, Url, connected, console, print_json
 
 app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
@@ -20,6 +20,9 @@ app.command("loads")(tables_history.loads)
 app.command("rows")(tables_history.rows)
 app.command("changes")(tables_history.changes)
 app.command("export-hint")(tables_history.export_hint)
+app.command("dead-letters")(dead_letters.dead_letters)
+app.command("resend")(dead_letters.resend)
+app.command("discard")(dead_letters.discard)
 _TOLD_APART = ("columns", "snapshots", "declaration", "schema", "lineage", "loads")
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 Columns = Annotated[
@@ -38,8 +41,8 @@ def list_(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """All tables. Quarantines, embeddings and trials are listed with `--all`, and in JSON."""
-    from frazil.events.table import EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX, TRIALS_SUFFIX
+    """All tables. Quarantines, embeddings, trials and dead letters are listed with `--all`, and in JSON."""
+    from frazil.events.table import DEAD_LETTERS_SUFFIX, EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX, TRIALS_SUFFIX
 
     with connected(data, config, url) as client:
         found = client.tables(dropped=dropped)
@@ -47,7 +50,7 @@ def list_(
         print_json({"tables": found})
         return
     if not everything:
-        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX)
+        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
         found = [table for table in found if not str(table.get("name")).endswith(beside)]
     from rich.markup import escape
     from rich.table import Table

@@ -38,7 +38,7 @@ def history(
         ]
         for snapshot in snapshots
     ]
-    _listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, "nothing is committed yet")
+    listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, "nothing is committed yet")
 
 
 def loads(
@@ -74,7 +74,7 @@ def show_loads(found: list[dict[str, Any]]) -> None:
         for load in found
     ]
     headings = ("load", "source", "job", "state", ">rows", ">files", "began at", ">seconds", "snapshot")
-    _listing(headings, lines, "nothing was loaded into it")
+    listing(headings, lines, "nothing was loaded into it")
 
 
 def show_lineage(found: list[dict[str, Any]]) -> None:
@@ -88,7 +88,7 @@ def show_lineage(found: list[dict[str, Any]]) -> None:
         ]
         for entry in found
     ]
-    _listing(("source", "job", ">loads", ">rows", "last at"), lines, "nothing has come into it yet")
+    listing(("source", "job", ">loads", ">rows", "last at"), lines, "nothing has come into it yet")
 
 
 def rows(
@@ -125,7 +125,7 @@ def rows(
         ]
         for version in answer.get("versions") or ()
     ]
-    _listing((">position", "snapshot", "committed at", "row"), lines, "nothing")
+    listing((">position", "snapshot", "committed at", "row"), lines, "nothing")
 
 
 def changes(
@@ -150,7 +150,7 @@ def changes(
         return
     signs = {"added": "+", "removed": "-"}
     lines = [[signs.get(str(row.get("change")), "?"), _row(row.get("row"))] for row in answer.get("rows") or ()]
-    _listing(("", "row"), lines, "nothing")
+    listing(("", "row"), lines, "nothing")
     more = f"; the first {len(lines):,} are shown, --limit shows more" if answer.get("truncated") else ""
     print(
         f"{answer.get('added', 0):,} added, {answer.get('removed', 0):,} removed "
@@ -182,7 +182,7 @@ def _row(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False, default=str)
 
 
-def _listing(headings: tuple[str, ...], lines: list[list[str]], none: str) -> None:
+def listing(headings: tuple[str, ...], lines: list[list[str]], none: str) -> None:
     """Columns whose heading begins with > go to the right."""
     from rich.table import Table
 
@@ -192,10 +192,10 @@ def _listing(headings: tuple[str, ...], lines: list[list[str]], none: str) -> No
         return
     if not out.is_terminal:
         out.width = 100_000
-    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for heading in headings:
         right = heading.startswith(">")
-        listing.add_column(heading.lstrip(">"), justify="right" if right else "left", overflow="fold")
+        shown.add_column(heading.lstrip(">"), justify="right" if right else "left", overflow="fold")
     for line in lines:
-        listing.add_row(*(cell(text) for text in line))
-    out.print(listing)
+        shown.add_row(*(cell(text) for text in line))
+    out.print(shown)

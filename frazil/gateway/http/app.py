@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from frazil.gateway.http.artifacts import TableArtifacts
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.http.builds import Builds
+from frazil.gateway.http.dead_letters import TableDeadLetters
 from frazil.gateway.http.embeddings import TableEmbeddings
 from frazil.gateway.http.events import Events
 from frazil.gateway.http.gateway import Gateway
@@ -45,6 +46,7 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
     profiles = SearchProfiles(gateway, bodies)
     builds = Builds(gateway, bodies)
     trials = TableTrials(gateway, bodies)
+    dead_letters = TableDeadLetters(gateway, bodies)
     routes = [
         Route("/v1/query", query.post, methods=["POST"]),
         Route("/v1/search", search.post, methods=["POST"]),
@@ -84,6 +86,9 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/v1/tables/{table}/trials", trials.list, methods=["GET"]),
         Route("/v1/tables/{table}/trials/best", trials.best, methods=["POST"]),
         Route("/v1/tables/{table}/trials/best", trials.forget, methods=["DELETE"]),
+        Route("/v1/tables/{table}/dead-letters", dead_letters.list, methods=["GET"]),
+        Route("/v1/tables/{table}/dead-letters/resend", dead_letters.resend, methods=["POST"]),
+        Route("/v1/tables/{table}/dead-letters/discard", dead_letters.discard, methods=["POST"]),
         Route("/v1/jobs", jobs.list, methods=["GET"]),
         Route("/v1/jobs/{id}", jobs.show, methods=["GET"]),
         Route("/v1/health/tables", maintenance.health_of_all, methods=["GET"]),

@@ -70,6 +70,7 @@ class Gateway:
         served: ServedTables | None = None,
         maintenance: MaintenanceSettings | None = None,
         snapshot_budget: int = 100,
+        lag_target_seconds: float = 30.0,
         shelves: Shelves | None = None,
         search: SearchSettings | None = None,
     ) -> None:
@@ -93,6 +94,8 @@ class Gateway:
         """Which generation of each searched table answers; None for a gateway without search."""
         self.maintenance = maintenance or MaintenanceSettings()
         self.snapshot_budget = snapshot_budget
+        self.lag_target_seconds = lag_target_seconds
+        """Events that wait longer for their commit make the pipeline count as degraded."""
         self.started_at = datetime.now(UTC)
         self.metrics = Metrics()
         self.directory = directory or TableDirectory(lake)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from frazil.errors import FrazilError, Unavailable
+from frazil.events.table import entity_of
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.search.served import ServedTables
 from frazil.serving import QueryPool
@@ -19,6 +20,8 @@ STARTING_SECONDS = 90.0
 """A pipeline that has said nothing yet counts as starting for so long."""
 _NO_WORKER_SECONDS = 20.0
 """Query workers are starting for so long at most; on an idle machine it takes 1 to 2 s."""
+SILENT_SECONDS = 4.0
+"""While events wait, so long a silence of the pipeline or of its engine is a bad sign. Both speak once a second."""
 _PROBE_SECONDS = 2.0
 _PROBE_KEPT_SECONDS = 1.0
 _FAILURE_COUNTS_SECONDS = 10.0
@@ -89,7 +92,8 @@ class Parts:
         return {"status": "ok", "tables": len(directory.tables())}
 
     def pipeline(self) -> dict[str, Any]:
-        """What the pipeline last said, and how long ago; silence is a bad sign after a while."""
+        """What the pipeline last said, how long ago, and whether it is true: silence while events wait, and events that
+        wait for too long, are told as degraded whatever it says."""
         report = self.pipeline_report()
         now = datetime.now(UTC)
         if report is None:
@@ -99,9 +103,11 @@ class Parts:
             return {"status": "down", "reason": "the pipeline has never reported"}
         age = (now - report["at"]).total_seconds()
         last_commit = self._last_commit()
+        silence = report.get("engine_silent_seconds")
         told: dict[str, Any] = {
             "status": report["state"],
             "report_age_seconds": round(age, 1),
+            "engine_silent_seconds": None if silence is None else round(age + silence, 1),
             "failed_cycles": report.get("failed_cycles", 0),
             "last_commit_age_seconds": round((now - last_commit).total_seconds(), 1) if last_commit else None,
         }
@@ -111,7 +117,27 @@ class Parts:
             told |= {"status": "down", "reason": f"the pipeline has said nothing for {age:.0f} s"}
         elif report.get("reason"):
             told["reason"] = report["reason"]
-        return told
+        return told | self._behind(told, now) if told["status"] == "ok" else told
+
+    def _behind(self, told: dict[str, Any], now: datetime) -> dict[str, Any]:
+        """What contradicts a pipeline that says it is well."""
+        waiting = self._gateway.writers.waiting()
+        if not waiting:
+            return {}
+        events = sum(backlog.events for backlog in waiting.values())
+        age, silence = told["report_age_seconds"], told["engine_silent_seconds"]
+        if age > SILENT_SECONDS:
+            return {"status": "degraded", "reason": f"the pipeline is silent for {age:.0f} s, {events:,} events wait"}
+        if silence is not None and silence > SILENT_SECONDS:
+            return {"status": "degraded", "reason": f"the engine is silent for {silence:.0f} s, {events:,} events wait"}
+        ages = {name: now.timestamp() - (of.oldest_received_us or 0) / 1e6 for name, of in waiting.items()}
+        target = self._gateway.lag_target_seconds
+        late = {entity_of(name).removeprefix("main."): lag for name, lag in sorted(ages.items()) if lag > target}
+        if not late:
+            return {}
+        name, lag = max(late.items(), key=lambda item: item[1])
+        reason = f"events of {name} wait for {lag:.0f} s for their commit, the target is {target:g} s"
+        return {"status": "degraded", "reason": reason, "late_tables": list(late)}
 
     def pipeline_must_be_there(self, *, hint: str = "`frazil status` tells more") -> None:
         """Raise where nobody would do what is about to be asked for. One that is starting will."""

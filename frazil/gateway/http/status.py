@@ -16,6 +16,7 @@ from frazil.access import Identity
 from frazil.access.quotas import KINDS
 from frazil.errors import Unavailable
 from frazil.events import history_of, table_name
+from frazil.events.table import dead_letters_of
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, whole_number
@@ -42,6 +43,7 @@ _PIPELINE_COUNTERS = {
     "commits": "Commits of the pipeline since it started.",
     "rows": "Rows committed by the pipeline since it started.",
     "duplicates": "Duplicates that the pipeline left out since it started.",
+    "dead_letters": "Events that the pipeline could not commit since it started.",
     "commit_seconds": "Time spent in commits.",
     "stage_seconds": "Time spent in staging.",
     "publish_seconds": "Time spent in publishing snapshots.",
@@ -85,6 +87,8 @@ class Status:
             of_pipeline = (report.get("tables") or {}).get(fed) or {}
             entry["failed_cycles"] = of_pipeline.get("failed_cycles", 0)
             entry["last_error"] = of_pipeline.get("last_error")
+            entry["held_back"] = of_pipeline.get("held_back")
+            entry["dead_letters"] = self._dead_letters(table.name)
             by_name[table.spec.short_name] = entry
         served = self._gateway.served
         return answer(
@@ -96,6 +100,10 @@ class Status:
                 "jobs": await asyncio.to_thread(self._open_jobs),
             }
         )
+
+    def _dead_letters(self, name: str) -> int:
+        letters = self._gateway.directory.seen(dead_letters_of(name))
+        return letters.rows if letters is not None else 0
 
     def _open_jobs(self) -> list[dict[str, Any]]:
         """What the pipeline was asked for and has not answered yet."""
@@ -165,6 +173,8 @@ class Status:
             "table",
         )
         yield gauge("frazil_table_rows", "Committed rows.", [([table.name], table.rows) for table in tables], "table")
+        letters = [([table.name], self._dead_letters(table.name)) for table in tables if table.spec.is_streamed]
+        yield gauge("frazil_table_dead_letters", "Events that could not be committed.", letters, "table")
         yield gauge(
             "frazil_table_last_commit_age_seconds",
             "Time since the newest snapshot.",

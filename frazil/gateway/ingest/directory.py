@@ -81,6 +81,10 @@ class TableDirectory:
         table = self._tables.get(name)
         return table if table is not None and source_of(table) == source else None
 
+    def seen(self, name: str) -> LakeTable | None:
+        """The table as last seen, without a look; None if none was."""
+        return self._tables.get(name)
+
     async def table(self, name: str) -> LakeTable:
         """The table as last seen. A name that is not known is looked for before it is `NotFound`."""
         if name not in self._tables:

@@ -156,6 +156,10 @@ class StreamIndex:
     def judge(self, keys: Keys, received: Ints) -> Ints:
         return self._window.judge(keys, received)
 
+    def forget(self, positions: Ints) -> None:
+        """Let the ids at these positions count again."""
+        self._window.forget(positions)
+
     async def add(self, first: int, contents: Sequence[pa.Table], keys: Keys, positions: Ints, received: Ints) -> None:
         """Take in what we have just written: messages from sequence `first` on, every event of which counts."""
         self._undecided = []

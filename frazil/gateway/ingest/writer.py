@@ -27,6 +27,7 @@ from frazil.events import TableSpec
 from frazil.events.batch import ROWS, URGENT, conform, decode, encode, encode_parts, part_headers
 from frazil.events.ids import Ints
 from frazil.events.position import sequence_of, start_of
+from frazil.events.table import dead_letters_of
 from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.index import Backlog, StreamIndex
 from frazil.gateway.ingest.judging import Judged, judge
@@ -35,7 +36,7 @@ from frazil.gateway.ingest.progress import Progress
 from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission
 from frazil.gateway.ingest.tail import Tail, TailMemory
 from frazil.gateway.metrics import Metrics
-from frazil.lake import LakeTable
+from frazil.lake import LakeTable, dead_positions
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,8 @@ class TableWriter:
         self._progress: Progress | None = None
         """Of the warm-up, while there is one and it has begun."""
         self._closed = False
+        self._letters_at: str | None = None
+        """The state of the dead letters whose ids are forgotten."""
         self.last_failure: tuple[float, Unavailable] | None = None
         """When and why the last publish failed; None if it did not."""
 
@@ -217,7 +220,27 @@ class TableWriter:
             group.append(self._queue.popleft())
         return group
 
+    async def _forget_dead(self, known: _Known) -> None:
+        """Let the ids of dead letters count again, as the pipeline does: after repair they are sent again."""
+        letters = self._directory.seen(dead_letters_of(self.name))
+        if letters is None or letters.metadata_location == self._letters_at:
+            return
+        dead = await asyncio.to_thread(dead_positions, letters, self._table.stream_identity)
+        known.index.forget(np.array(sorted(dead), dtype=np.int64))
+        self._letters_at = letters.metadata_location
+
+    def waiting(self) -> Backlog | None:
+        """What is known to wait for its commit, without a question to the bus; None while nothing is known."""
+        table = self._directory.known(self.name, self.source)
+        if self._known is None or table is None:
+            return None
+        try:
+            return self._known.index.backlog(table.watermark)
+        except WatermarkTorn:
+            return None
+
     async def _write(self, known: _Known, group: list[Submission]) -> None:
+        await self._forget_dead(known)
         fitting = await self._fitted(group)
         schema = self._table.spec.wire_schema()
         for attempt in range(_TRIES):
@@ -412,6 +435,8 @@ class TableWriter:
 
     async def _look(self, index: StreamIndex) -> None:
         async with self._turn:
+            if self._known is not None:
+                await self._forget_dead(self._known)
             await index.refresh()
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from frazil.bus import EventBus
 from frazil.errors import FrazilError
 from frazil.gateway.ingest.directory import TableDirectory, source_of
+from frazil.gateway.ingest.index import Backlog
 from frazil.gateway.ingest.tail import TailMemory
 from frazil.gateway.ingest.writer import TAIL_BYTES, TableWriter
 from frazil.gateway.metrics import Metrics
@@ -69,6 +70,11 @@ class TableWriters:
             return None
         at, error = max(failures, key=lambda failure: failure[0])
         return error.message if time.monotonic() - at < within_seconds else None
+
+    def waiting(self) -> dict[str, Backlog]:
+        """What is known to wait for its commit, by table."""
+        found = {name: writer.waiting() for name, writer in self._writers.items()}
+        return {name: backlog for name, backlog in found.items() if backlog is not None and backlog.events}
 
     def warm_all(self) -> None:
         """Begin to read the ids of all tables, so that the first request of each finds them known."""

@@ -74,6 +74,14 @@ class ContractServer:
             case "POST", ["tables", name, "undrop"]:
                 self.tables[name] = self.dropped.pop(name)
                 return 200, self.tables[name], {}
+            case "GET", ["tables", name, "dead-letters"]:
+                letter = {"position": 2097153, "id": "a", "code": "stage_failed", "reason": "[red]no file holds it"}
+                return 200, {"table": name, "total": 2, "dead_letters": [letter]}, {}
+            case "POST", ["tables", name, "dead-letters", "resend"]:
+                refused = [{"position": 1, "id": "b", "error": {"code": "id_conflict", "message": "it is there"}}]
+                return 200, {"table": name, "resent": 1, "left": 1, "refused": refused}, {}
+            case "POST", ["tables", name, "dead-letters", "discard"]:
+                return 200, {"table": name, "discarded": len(json.loads(body)["positions"]), "left": 0}, {}
             case "POST", ["tables", name, "repair"]:
                 return 200, {"table": name, **json.loads(body)}, {}
             case _, ["tables", name] if name not in self.tables:

@@ -197,3 +197,21 @@ def test_a_load_report_counts_its_files(count: int, words: str, capsys: pytest.C
     assert words in capsys.readouterr().out
     print_report({"table": "t", "files": [{"state": "already loaded"}] * count})
     assert f"nothing to do, {words.removeprefix('from ').removesuffix(' in')} loaded before" in capsys.readouterr().out
+
+
+def test_dead_letters_are_listed_resent_and_discarded(run: Run, server: ContractServer) -> None:
+    ran = run("tables", "dead-letters", "t")
+    assert ran.code == 0 and "2097153" in ran.out and "[red]no file holds it" in ran.out and "2 in all" in ran.out
+    assert json.loads(run("tables", "dead-letters", "t", "--json").out)["total"] == 2
+    ran = run("tables", "resend", "t")
+    assert ran.code == 0 and ran.out.startswith("1 events are sent again, 1 dead letters are left")
+    assert "it is there" in ran.out and json.loads(server.requests[-1][3]) == {}
+    run("tables", "resend", "t", "--position", "5", "--position", "6", "--json")
+    assert json.loads(server.requests[-1][3]) == {"positions": [5, 6]}
+    assert run("tables", "discard", "t").code == 2
+    assert run("tables", "discard", "t", "--position", "5").out == "1 dead letters are discarded, 0 are left\n"
+
+
+def test_status_counts_dead_letters(run: Run, server: ContractServer) -> None:
+    server.status["tables"] = {"orders": {"rows": 5, "dead_letters": 1234, "lag": {}}, "well": {"rows": 1, "lag": {}}}
+    assert "1,234" in run("status").out
