@@ -231,7 +231,12 @@ class Searches:
         if not rows.num_rows:
             return []
         masks = {name: mask for name, mask in grant.masks.items() if name in columns}
-        seen = await self._pool.show(Selection(schema, masks=masks), rows, owner=identity.id, timeout_seconds=seconds)
+        seen = await self._pool.show(
+            Selection(schema, masks=masks, hash_domains=grant.hash_domains),
+            rows,
+            owner=identity.id,
+            timeout_seconds=seconds,
+        )
         return [dict(zip(columns, values[1:], strict=True)) for values in seen]
 
 
