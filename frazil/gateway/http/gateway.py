@@ -20,6 +20,7 @@ from frazil.gateway.ingest import (
     Receipt,
     SchemaMoved,
     TableDirectory,
+    TableReplaced,
     TableWriters,
     until_committed,
 )
@@ -193,11 +194,11 @@ class Gateway:
                         prepared, urgent=urgent, patience_seconds=WARM_UP_PATIENCE_SECONDS
                     )
                     break
-                except SchemaMoved:
+                except (SchemaMoved, TableReplaced):
                     await self.directory.refresh()
                     table = await self._open_to_events(name)
             else:
-                raise Unavailable("the columns of the table change at every try", code="busy", hint="try again")
+                raise Unavailable("the table changes at every try", code="busy", hint="try again")
         except FrazilError as error:
             self.metrics.rejected(name, error.code)
             raise

@@ -31,7 +31,7 @@ from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.index import Backlog, StreamIndex
 from frazil.gateway.ingest.judging import Judged, judge
 from frazil.gateway.ingest.originals import Originals
-from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission
+from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission, TableReplaced
 from frazil.gateway.ingest.tail import Tail, TailMemory
 from frazil.gateway.metrics import Metrics
 from frazil.lake import LakeTable
@@ -90,6 +90,7 @@ class TableWriter:
         self._looking: asyncio.Task[None] | None = None
         self._known: _Known | None = None
         self._behind = False
+        self._closed = False
         self.last_failure: tuple[float, Unavailable] | None = None
         """When and why the last publish failed; None if it did not."""
 
@@ -100,6 +101,8 @@ class TableWriter:
         when the batch must be decoded again, `Unavailable` when the outcome is unknown or the bus takes nothing.
         """
         await self.warm(patience_seconds)
+        if self._closed:
+            raise self._replaced()
         submission = Submission(prepared, urgent=urgent)
         self._queue.append(submission)
         self._something.set()
@@ -109,9 +112,12 @@ class TableWriter:
         """Know the ids of the window, or say that it takes longer."""
         if self._known is not None:
             return
+        if self._closed:
+            raise self._replaced()
         if self._warming is None or self._warming.done():
             self._warming = asyncio.create_task(self._warm_up(), name=f"warm up {self.name}")
-        done, _ = await asyncio.wait([self._warming], timeout=patience_seconds)
+        warming = self._warming  # another caller may begin the next one when this one has failed
+        done, _ = await asyncio.wait([warming], timeout=patience_seconds)
         if not done:
             raise Unavailable(
                 f"the event ids of {self._table.spec.short_name!r} are still being read",
@@ -119,7 +125,12 @@ class TableWriter:
                 hint="try again in a moment; nothing of this request was kept",
                 retry_after_seconds=2.0,
             )
-        self._warming.result()
+        if warming.cancelled():
+            raise self._replaced()
+        warming.result()
+
+    def _replaced(self) -> TableReplaced:
+        return TableReplaced(f"{self._table.spec.short_name!r} was just dropped or replaced", hint="try again")
 
     async def _warm_up(self) -> None:
         started = time.monotonic()
@@ -145,7 +156,7 @@ class TableWriter:
         """The table as it is now, if it is still ours. Blocks."""
         table = self._directory.lake.table(self.name)
         if source_of(table) != self.source:
-            raise Unavailable(f"{self.name} was just replaced", code="table_replaced", hint="try again")
+            raise self._replaced()
         return table
 
     async def _run(self, known: _Known) -> None:
@@ -355,7 +366,8 @@ class TableWriter:
             await index.refresh()
 
     async def close(self) -> None:
-        """Finish what is queued, then stop."""
+        """Finish what is queued, then stop; who comes later is told that the table was replaced."""
+        self._closed = True
         while self._queue and self._running is not None and not self._running.done():
             await asyncio.sleep(0.005)
         async with self._turn:
@@ -364,8 +376,7 @@ class TableWriter:
                     task.cancel()
         if self._known is not None:
             self._known.index.tail.release()
-        gone = Unavailable(f"{self.name} is being replaced", code="table_replaced", hint="try again")
-        _fail(list(self._queue), gone)
+        _fail(list(self._queue), self._replaced())
 
 
 async def open_stream(bus: EventBus, table: LakeTable) -> Stream:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from frazil.access import AuditLog, Identity, ReadGrant
 from frazil.access.audited import Trace, audited
 from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
-from frazil.gateway.ingest import SchemaMoved, TableDirectory
+from frazil.gateway.ingest import SchemaMoved, TableDirectory, TableReplaced
 from frazil.gateway.query import Ask
 from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
@@ -43,7 +43,7 @@ _PROFILE_SECONDS = 1.0
 _GRACE_SECONDS = 1.0
 # Searching leaves the interpreter to others; more threads than cores only wait for each other.
 _THREADS = max(2, os.cpu_count() or 2)
-_MOVED = (CutMoved, SchemaMoved, FilesUnreadable)
+_MOVED = (CutMoved, SchemaMoved, TableReplaced, FilesUnreadable)
 
 
 @dataclass(frozen=True)
