@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from frazil.access import Grant
 from frazil.access.salt import mask_salt
 from frazil.access.tokens import TokenRecord
 from frazil.serving import QueryPool
@@ -179,3 +180,17 @@ async def test_workers_do_not_know_the_master_salt(house: House) -> None:
         answer = await house.ask(sql, token=token)
         assert answer.status_code != 200, sql
         assert "sha256" not in answer.text
+
+
+async def test_a_stored_mask_of_the_position_fails_nothing(house: House) -> None:
+    """It cannot be granted any more; where rows are told apart by it such a token is refused."""
+    table = await people(house)
+    grants = (Grant("sql"), Grant("read", f"main.{table}", masks={"_seq": "null"}))
+    _, secret = house.running.gateway.access.tokens.create("old", grants, created_by="admin")
+    assert await house.rows(f"SELECT count(*), count(_seq) FROM {table}", token=secret) == [[2, 0]]
+    headers = {"authorization": f"Bearer {secret}"}
+    first = house.lake.table(f"main.{table}").snapshot_id
+    for path in ("rows/e1/history", "rows?key=n=1", f"changes?from={first}"):
+        answer = await house.http.get(f"/v1/tables/{table}/{path}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden"), path
+    assert (await house.http.get(f"/v1/tables/{table}/history", headers=headers)).status_code == 200
