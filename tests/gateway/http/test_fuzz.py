@@ -5,7 +5,6 @@ A new route fails `test_every_route_has_an_example` until it has one.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections.abc import AsyncIterator
@@ -24,7 +23,7 @@ from frazil.lake import Lake, open_lake
 from frazil.serving import QueryPool, QuerySettings
 from frazil.storage import Warehouse
 from tests.gateway.http.fuzz import UNIQUE, Example, Incidents, Mutator, Sent, call, fault_of, request_of, routes_of
-from tests.gateway.http.harness import TOKEN, Running, commit, running
+from tests.gateway.http.harness import TOKEN, Running, commit, ndjson, running
 from tests.gateway.http.test_maintenance import pipeline_says
 from tests.gateway.search.place import BY_WORD, NOTES, Place
 
@@ -222,10 +221,10 @@ EXAMPLES: dict[tuple[str, str], Example] = {
 }
 
 
+NDJSON = "application/x-ndjson"
 _EVENTS = ("POST", "/v1/tables/{table}/events")
 MORE: list[tuple[tuple[str, str], Example]] = [
-    (_EVENTS, Example(T, (), b"".join(json.dumps({"id": f"{UNIQUE}-{n}", "data": ROW}).encode() + b"\n" for n in range(3)),
-                      content_type="application/x-ndjson")),
+    (_EVENTS, Example(T, (), ndjson({"id": f"{UNIQUE}-{n}", "data": ROW} for n in range(3)), content_type=NDJSON)),
     (_EVENTS, Example(T, (), arrow_of(ROW), content_type="application/vnd.apache.arrow.stream")),
     (_EVENTS, Example(U, (), {"events": [{"id": UNIQUE, "op": "upsert", "data": {"id": "u1", "name": "B"}}]})),
     (("POST", "/v1/query"), Example(body={"sql": "SELECT * FROM orders", "parameters": {}, "format": "arrow"})),
