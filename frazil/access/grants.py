@@ -12,24 +12,36 @@ When several grants let a token read a table:
 
 So no row ever shows a column that the very grant for that row would hide. The price is that two grants of which each
 hides something else together hide both.
+
+A hash tells which values are equal, and only within its *domain*. Without further words the domain is one column of one
+table for one token, so that no other table, column or token confirms a guess. `hash(people)` names a domain: equal
+values have equal hashes in all columns that name it, for all tokens that do.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from frazil.errors import InvalidInput
 from frazil.events.table import SYSTEM_NAMESPACE, embedded_of, entity_of, table_name
 
-Mask = Literal["null", "hash", "redact"]
+_MASK = r"^(?:null|redact|hash(?:\([a-z][a-z0-9_]{0,62}\))?)\Z"
+# A stored grant with another mask is not read, and its token refused: none is shown more than was granted.
+Mask = Annotated[str, msgspec.Meta(pattern=_MASK)]
+_IS_MASK = re.compile(_MASK).match
 Verb = Literal["ingest", "read", "sql", "admin"]
 
 MAX_GRANTS = 200
 MAX_FILTER = 10_000
-# How little of a value each leaves: a hash still tells which values are equal, a redaction whether there is one.
-_HIDES: dict[str, int] = {"hash": 1, "redact": 2, "null": 3}
+# How little of a value each leaves: a hash still tells which values are equal, in a named domain also across tables;
+# a redaction tells whether there is a value.
+_HIDES: dict[str, int] = {"": 0, "hash(": 1, "hash": 2, "redact": 3, "null": 4}
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,8 @@ class Grant:
     def covers(self, other: Grant) -> bool:
         """Whether the other one shows nothing that this one does not show too."""
         return self.where is None and all(
-            _HIDES[mask] <= _HIDES.get(other.masks.get(column, ""), 0) for column, mask in self.masks.items()
+            mask == other.masks.get(column) or hidden_by(mask) < hidden_by(other.masks.get(column, ""))
+            for column, mask in self.masks.items()
         )
 
     def declared(self) -> dict[str, Any]:
@@ -85,6 +98,8 @@ class ReadGrant:
     filters: tuple[str, ...] = ()
     """SQL conditions; a row is shown if any of them is true. None at all: every row is shown."""
     masks: Mapping[str, Mask] = field(default_factory=dict)
+    hash_domains: Mapping[str, str] = field(default_factory=dict)
+    """For each column that is masked by hash: what its salt is made from. Equal domains have equal salts."""
 
     @property
     def where(self) -> str | None:
@@ -94,6 +109,20 @@ class ReadGrant:
     @property
     def is_whole(self) -> bool:
         return not self.filters and not self.masks
+
+    def of(self, token_id: str, table: str) -> ReadGrant:
+        """The same with the domain of each hash, `masks` without them. A history has the domains of its entity."""
+        domains = {
+            column: json.dumps([mask[5:-1]] if mask != "hash" else [token_id, entity_of(table), column])
+            for column, mask in self.masks.items()
+            if mask.startswith("hash")
+        }
+        return replace(self, masks={**self.masks, **dict.fromkeys(domains, "hash")}, hash_domains=domains)
+
+
+def hidden_by(mask: str) -> int:
+    """How much a mask hides: the more, the higher; 0 for none."""
+    return _HIDES["hash(" if mask.startswith("hash(") else mask]
 
 
 def combined(grants: Sequence[Grant]) -> ReadGrant | None:
@@ -107,10 +136,17 @@ def combined(grants: Sequence[Grant]) -> ReadGrant | None:
     masks: dict[str, Mask] = {}
     for grant in kept:
         for column, mask in grant.masks.items():
-            masks[column] = max(mask, masks.get(column, mask), key=lambda one: _HIDES[one])
+            masks[column] = _stricter(mask, masks.get(column, mask))
     filters = [grant.where for grant in kept if grant.where is not None]
     whole = len(filters) < len(kept)
     return ReadGrant(() if whole else tuple(dict.fromkeys(filters)), masks)
+
+
+def _stricter(one: Mask, other: Mask) -> Mask:
+    """Of two named domains neither: a hash of its own tells less than both."""
+    if one != other and hidden_by(one) == hidden_by(other):
+        return "hash"
+    return max(one, other, key=hidden_by)
 
 
 def parse_grants(declared: Any) -> tuple[Grant, ...]:
@@ -180,8 +216,11 @@ def _parse_masks(masks: Any) -> dict[str, Mask]:
         return {}
     if isinstance(masks, list) and all(isinstance(column, str) for column in masks):
         masks = dict.fromkeys(masks, "null")
-    if not isinstance(masks, dict) or not all(isinstance(mask, str) and mask in _HIDES for mask in masks.values()):
-        raise _bad("`mask` is a list of columns, or an object of column and null, hash or redact")
+    if not isinstance(masks, dict) or not all(isinstance(mask, str) and _IS_MASK(mask) for mask in masks.values()):
+        raise _bad(
+            "`mask` is a list of columns, or an object of column and null, hash, hash(domain) or redact",
+            hint='{"email": "hash"}; a domain is a word of a-z, 0-9 and _, as in {"email": "hash(people)"}',
+        )
     return dict(sorted(masks.items()))
 
 

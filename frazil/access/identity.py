@@ -38,7 +38,10 @@ class Identity:
 
     def read_grant(self, table: str) -> ReadGrant | None:
         """What this one sees of the table (by its full name); None if nothing."""
-        return ReadGrant() if self.is_admin else combined(matching(self.grants, "read", table))
+        if self.is_admin:
+            return ReadGrant()
+        grant = combined(matching(self.grants, "read", table))
+        return grant.of(self.id, table) if grant is not None and grant.masks else grant
 
     def knows(self, table: str) -> bool:
         """Whether the table may be spoken of at all."""

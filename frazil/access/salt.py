@@ -1,4 +1,7 @@
-"""The salt of masked columns: one for all gateways, so that a value has the same hash wherever it is asked for."""
+"""Master salt of masked columns: one for all gateways, so that each of them makes the same hash of a value.
+
+The pool of query workers makes the salt of each domain from it (`frazil.access.grants`), and workers know only those.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _KEY = "access/mask-salt"
 
 
 def mask_salt(registry: Registry) -> str:
-    """The salt, made by whoever asks first. It never changes, and nobody is told it."""
+    """The master salt, made by whoever asks first. It never changes, and nobody is told it."""
     while (document := registry.get(_KEY)) is None:
         with contextlib.suppress(Conflict):  # then another gateway was first
             registry.put(_KEY, secrets.token_hex(32).encode(), expected_version=None)

@@ -219,32 +219,42 @@ class Lake:
 
     def undrop(self, name: str, *, uuid: str | None = None) -> LakeTable:
         """Bring back the table of this name that was dropped last, or of them the one with this uuid."""
-        hidden = self.dropped().get(name) or []
-        if uuid is not None:
-            hidden = [entry for entry in hidden if self._uuid_of_dropped(entry) == uuid]
-        if not hidden:
-            raise NotFound(f"no dropped table is named {name!r}", code="table_not_found", hint="frazil tables list")
-        at = f"{DROPPED_NAMESPACE}.{hidden[0]}"
+        for _ in range(_TRIES):
+            hidden = self.dropped().get(name) or []
+            if uuid is not None:
+                hidden = [entry for entry in hidden if self._uuid_of_dropped(entry) == uuid]
+            if not hidden:
+                raise NotFound(f"no dropped table is named {name!r}", code="table_not_found", hint="frazil tables list")
+            try:
+                self._rename_back(f"{DROPPED_NAMESPACE}.{hidden[0]}", name)
+            except NotFound:
+                continue  # somebody else brought it back or purged it: see what there is now
+            return self.table(name)
+        raise Unavailable(f"{name} is being changed by many at once", code="busy", hint="try again")
+
+    def _rename_back(self, hidden: str, name: str) -> None:
         with translated(f"undrop {name}"):
             try:
                 if self.catalog.table_exists(name):
                     raise TableAlreadyExistsError(name)
                 # The mark goes first: dying before the rename leaves a dropped table that the next undrop brings back.
-                self._take_mark_away(at)
+                self._take_mark_away(hidden)
                 crash_point("after_undrop_mark_before_rename")
-                self.catalog.rename_table(at, name)
+                self.catalog.rename_table(hidden, name)
             except TableAlreadyExistsError as error:
                 raise Conflict(
                     f"a table named {name!r} exists", code="table_exists", hint="drop that one first"
                 ) from error
-        return self.table(name)
 
     def _take_mark_away(self, hidden: str) -> None:
         def apply(current: LakeTable) -> bool:
             if DROPPED_AT not in current.properties:
                 return False
-            with current.iceberg.transaction() as transaction:
-                transaction.remove_properties(DROPPED_AT)
+            try:
+                with current.iceberg.transaction() as transaction:
+                    transaction.remove_properties(DROPPED_AT)
+            except KeyError as error:  # PyIceberg's word for a property that somebody else has just taken away
+                raise CommitFailedException(f"the mark of {hidden} is gone") from error
             return True
 
         self.change(hidden, apply)
@@ -261,8 +271,12 @@ class Lake:
         return True
 
     def _uuid_of_dropped(self, hidden: str) -> str:
+        """Empty if it is none any more."""
         with translated(f"look at the dropped table {hidden}"):
-            return str(self.catalog.load_table(f"{DROPPED_NAMESPACE}.{hidden}").metadata.table_uuid)
+            try:
+                return str(self.catalog.load_table(f"{DROPPED_NAMESPACE}.{hidden}").metadata.table_uuid)
+            except NoSuchTableError:
+                return ""
 
     def _namespace(self, namespace: str) -> None:
         try:
@@ -383,6 +397,13 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except (FrazilError, CommitFailedException):
         raise
+    except NoSuchTableError as error:
+        # It was there a moment ago: whoever names a table that is not has been told so before.
+        raise NotFound(
+            f"cannot {doing}: the table was just dropped", code="table_not_found", hint="look at the tables again"
+        ) from error
+    except TableAlreadyExistsError as error:
+        raise Conflict(f"cannot {doing}: the name was just taken", code="table_exists") from error
     except FileNotFoundError as error:
         raise DataLoss(
             f"cannot {doing}: a metadata file is missing",

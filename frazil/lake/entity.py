@@ -8,6 +8,7 @@ finishes it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -66,9 +67,22 @@ def find(lake: Lake, name: str) -> LakeTable | None:
 
 def create_entity(lake: Lake, spec: TableSpec, *, stream: str, identity: str) -> Entity:
     """Make both tables, the history first: nobody can write to an entity that has no base yet."""
-    history = lake.create(spec.history(), stream=stream, identity=identity)
+    return complete_entity(lake, spec, lake.create(spec.history(), stream=stream, identity=identity))
+
+
+def complete_entity(lake: Lake, spec: TableSpec, history: LakeTable) -> Entity:
+    """Make the base beside a new history. The history stays fed from its stream, whoever makes the base: another who
+    declares the same may be quicker. One whose base cannot be made is put away, so that it is in nobody's way."""
     crash_point("after_history_before_base")
-    return Entity(lake.create_base(spec, history), history)
+    try:
+        return Entity(lake.create_base(spec, history), history)
+    except Conflict:
+        base = find(lake, spec.name)
+        if base is not None and base.history_uuid == history.uuid:
+            return Entity(base, history)
+        with contextlib.suppress(NotFound):
+            lake.drop(history.name)
+        raise
 
 
 def finish_declaring(lake: Lake, spec: TableSpec) -> Entity | None:
@@ -80,7 +94,7 @@ def finish_declaring(lake: Lake, spec: TableSpec) -> Entity | None:
     if spec.kind != "entity" or history.spec != spec.history():
         lake.drop(history.name)
         return None
-    return Entity(lake.create_base(spec, history), history)
+    return complete_entity(lake, spec, history)
 
 
 def alter_entity(lake: Lake, name: str, change: Callable[[TableSpec], TableSpec]) -> Entity:

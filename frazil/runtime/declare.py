@@ -22,7 +22,7 @@ async def make_table(bus: EventBus, lake: Lake, spec: TableSpec, *, location: st
 
     The stream comes first: a table without a stream could lose events, a stream without a table is only empty.
     """
-    from frazil.lake import finish_declaring
+    from frazil.lake import complete_entity, finish_declaring
 
     if not spec.is_streamed:
         return await asyncio.to_thread(lake.create_bulk, spec)
@@ -30,16 +30,14 @@ async def make_table(bus: EventBus, lake: Lake, spec: TableSpec, *, location: st
         return finished.base
     stream = await bus.create(f"{spec.name}.{uuid.uuid4().hex}")
     crash_point("after_stream_create_before_table_create")
+    fed = spec.history() if spec.kind == "entity" else spec
     try:
-        return await asyncio.to_thread(_created, lake, spec, stream.name, stream.identity, location)
+        table = await asyncio.to_thread(
+            lake.create, fed, stream=stream.name, identity=stream.identity, location=location
+        )
     except Conflict:
-        await bus.delete(stream.name)
+        await bus.delete(stream.name)  # no table is fed from it
         raise
-
-
-def _created(lake: Lake, spec: TableSpec, stream: str, identity: str, location: str | None) -> LakeTable:
-    from frazil.lake import create_entity
-
-    if spec.kind == "entity":
-        return create_entity(lake, spec, stream=stream, identity=identity).base
-    return lake.create(spec, stream=stream, identity=identity, location=location)
+    if spec.kind != "entity":
+        return table
+    return (await asyncio.to_thread(complete_entity, lake, spec, table)).base

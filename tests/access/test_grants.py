@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.access import ADMIN, Forbidden, Grant, Identity, ReadGrant, parse_grants
-from frazil.access.grants import _HIDES, Mask, combined
+from frazil.access.grants import Mask, combined, hidden_by
 from frazil.errors import InvalidInput
 
 
@@ -119,6 +119,11 @@ def test_several_filters_are_one_condition() -> None:
         ([(None, {"x": "hash"}), ("a", {"x": "null", "y": "null"})], (), {"x": "hash"}),
         ([(None, {"x": "hash"}), (None, {"y": "hash"})], (), {"x": "hash", "y": "hash"}),
         ([(None, {"x": "null"}), (None, {"x": "hash"})], (), {"x": "hash"}),
+        ([(None, {"x": "hash"}), (None, {"x": "hash(p)"})], (), {"x": "hash(p)"}),
+        ([("a", {"x": "hash"}), ("b", {"x": "hash(p)"})], ("a", "b"), {"x": "hash"}),
+        ([("a", {"x": "hash(q)"}), ("b", {"x": "hash(p)"})], ("a", "b"), {"x": "hash"}),
+        ([(None, {"x": "hash(q)"}), (None, {"x": "hash(p)"})], (), {"x": "hash"}),
+        ([("a", {"x": "hash(p)"}), ("b", {"x": "redact"})], ("a", "b"), {"x": "redact"}),
     ],
 )  # fmt: skip
 def test_masks_of_several(
@@ -133,7 +138,7 @@ some_grants = st.lists(
     st.builds(
         lambda where, masks: Grant("read", "main.t", where, masks),
         st.none() | st.sets(st.sampled_from("123")).map(lambda rows: "".join(sorted(rows)) or "-"),
-        st.dictionaries(st.sampled_from("abc"), st.sampled_from(["null", "hash", "redact"])),
+        st.dictionaries(st.sampled_from("abc"), st.sampled_from(["null", "hash", "hash(p)", "hash(q)", "redact"])),
     ),
     min_size=1,
     max_size=5,
@@ -151,7 +156,10 @@ def test_together_they_show_no_row_better_than_one_of_them_does(grants: list[Gra
         assert shown == bool(showing), "a row is shown if one of them shows it"
         if shown:
             assert any(
-                all(_HIDES.get(found.masks.get(column, ""), 0) >= _HIDES[mask] for column, mask in grant.masks.items())
+                all(
+                    found.masks.get(column) == mask or hidden_by(found.masks.get(column, "")) > hidden_by(mask)
+                    for column, mask in grant.masks.items()
+                )
                 for grant in showing
             ), "whole rows: two grants are not put together to one that shows more than either"
 

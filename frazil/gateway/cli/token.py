@@ -32,7 +32,7 @@ def create(
     ],
     where: Annotated[str | None, typer.Option(help="Show only these rows of the one table that is granted.")] = None,
     mask: Annotated[
-        str | None, typer.Option(metavar="COLUMN[:null|hash|redact],…", help="Hide columns of that table.")
+        str | None, typer.Option(metavar="COLUMN[:null|hash|hash(DOMAIN)|redact],…", help="Hide columns of that table.")
     ] = None,
     expires: Annotated[str | None, typer.Option(metavar="30d", help="End by itself after s, m, h, d or w.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second.", show_default="as the settings say")] = None,

@@ -20,6 +20,21 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
+def _error_body(error: FrazilError) -> dict[str, Any]:
+    """The body of an error. What it quotes of a request may be no text, and must not be the error's end."""
+    body = error.body()
+    try:
+        msgspec.json.encode(body)
+    except (UnicodeEncodeError, TypeError, ValueError):
+        words = {"code": error.code, "message": _plain(error.message), "hint": _plain(error.hint)}
+        return {"error": words}
+    return body
+
+
+def _plain(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
 def error_answer(error: Exception) -> Response:
     """The answer for anything that was raised. What was not foreseen is told by an incident number, not in words."""
     if isinstance(error, FrazilError):
@@ -30,7 +45,7 @@ def error_answer(error: Exception) -> Response:
             headers["WWW-Authenticate"] = "Bearer"
         if error.status >= 500 and not isinstance(error, Unavailable):
             log.error("%s", error.message, extra={"code": error.code})
-        return answer(error.body(), error.status, headers)
+        return answer(_error_body(error), error.status, headers)
     if isinstance(error, HTTPException):
         return _http_answer(error)
     incident = uuid.uuid4().hex[:12]

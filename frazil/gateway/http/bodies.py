@@ -54,7 +54,7 @@ class BodyReader:
     async def read(self, request: Request, max_bytes: int) -> Body:
         """The body as it came over the wire. Use it as a context: it takes room until it is left."""
         announced = request.headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > max_bytes:
+        if announced.isdecimal() and (len(announced) > 18 or int(announced) > max_bytes):
             raise _too_large(max_bytes)
         body = Body(Memory(place_of(request)))
         try:

@@ -21,6 +21,7 @@ from frazil.gateway.ingest import (
     Receipt,
     SchemaMoved,
     TableDirectory,
+    TableReplaced,
     TableWriters,
     check_reached,
     until_committed,
@@ -209,12 +210,12 @@ class Gateway:
                             prepared, urgent=urgent, patience_seconds=WARM_UP_PATIENCE_SECONDS
                         )
                         break
-                    except SchemaMoved:
+                    except (SchemaMoved, TableReplaced):
                         del prepared
                 await self.directory.refresh()
                 table = await self._open_to_events(name)
             else:
-                raise Unavailable("the columns of the table change at every try", code="busy", hint="try again")
+                raise Unavailable("the table changes at every try", code="busy", hint="try again")
         except FrazilError as error:
             self.metrics.rejected(name, error.code)
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from frazil.access import Access, AuditEntry, Grant, TokenRecord, parse_grants
+from frazil.access.grants import matching
 from frazil.errors import InvalidInput
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader, json_body
@@ -45,6 +46,7 @@ class Tokens:
         only(request)
         declared = _object(await json_body(request, self._bodies), _FIELDS)
         grants = parse_grants(declared.get("grants"))
+        _no_guesses(grants)
         for grant in grants:
             if grant.restricts:
                 await self._judge(grant)
@@ -116,10 +118,27 @@ class Tokens:
                     f"{table.spec.short_name!r} has no column {column[:80]!r} to mask",
                     hint="its columns are " + ", ".join(columns),
                 )
+            if column == "_seq":
+                raise _bad("`_seq` is the position by which rows are told apart and cannot be masked")
             if mask != "null" and not pa.types.is_string(columns[column]):
-                raise _bad(f"{column!r} is no text and cannot be masked by {mask}", hint="mask it by null")
+                raise _bad(f"{column!r} is no text and cannot be masked by {mask[:80]}", hint="mask it by null")
         if grant.where is not None:
             await self._check_filter(table, grant.where)
+
+
+def _no_guesses(grants: Sequence[Grant]) -> None:
+    """Refuse a token that reads hashes of a table and may publish there: it would publish its guesses and compare."""
+    if any(grant.verb == "admin" for grant in grants):
+        return  # it sees everything as it is
+    for grant in grants:
+        hashed = [column for column, mask in grant.masks.items() if mask.startswith("hash")]
+        if hashed and matching(grants, "ingest", grant.tables):
+            short = grant.tables.removeprefix("main.")
+            raise _bad(
+                f"a token that may publish to {short!r} could find out by guesses what the hashes of "
+                f"{hashed[0][:80]!r} stand for",
+                hint="mask it by null or redact, or hand out one token to publish and another to read",
+            )
 
 
 def _has_body(request: Request) -> bool:

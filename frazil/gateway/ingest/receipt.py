@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Unavailable
 from frazil.events import TableSpec, Token
 from frazil.events.ids import Ints, Keys, id_keys
 
@@ -35,6 +35,12 @@ class Receipt:
             "duplicates": self.duplicates,
             "token": str(self.token),
         }
+
+
+class TableReplaced(Unavailable):
+    """The table was dropped, or another took its name, while this was under way: find it again."""
+
+    code = "table_replaced"
 
 
 class SchemaMoved(FrazilError):

@@ -33,7 +33,7 @@ from frazil.gateway.ingest.index import Backlog, StreamIndex
 from frazil.gateway.ingest.judging import Judged, judge
 from frazil.gateway.ingest.originals import Originals
 from frazil.gateway.ingest.progress import Progress
-from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission
+from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission, TableReplaced
 from frazil.gateway.ingest.tail import Tail, TailMemory
 from frazil.gateway.metrics import Metrics
 from frazil.lake import LakeTable, dead_positions
@@ -186,7 +186,7 @@ class TableWriter:
         """The table as it is now, if it is still ours. Blocks."""
         table = self._directory.lake.table(self.name)
         if source_of(table) != self.source:
-            raise Unavailable(f"{self.name} was just replaced", code="table_replaced", hint="try again")
+            raise self._replaced()
         return table
 
     async def _run(self, known: _Known) -> None:
@@ -440,7 +440,7 @@ class TableWriter:
             await index.refresh()
 
     async def close(self) -> None:
-        """Finish what is queued, then stop."""
+        """Finish what is queued, then stop; who comes later is told that the table was replaced."""
         self._closed = True
         while self._queue and self._running is not None and not self._running.done():
             await asyncio.sleep(0.005)
@@ -453,8 +453,8 @@ class TableWriter:
         _fail(list(self._queue), self._replaced())
         self._queue.clear()
 
-    def _replaced(self) -> Unavailable:
-        return Unavailable(f"{self.name} is being replaced", code="table_replaced", hint="try again")
+    def _replaced(self) -> TableReplaced:
+        return TableReplaced(f"{self._table.spec.short_name!r} was just dropped or replaced", hint="try again")
 
 
 async def open_stream(bus: EventBus, table: LakeTable) -> Stream:

@@ -131,8 +131,10 @@ def _time(text: Any) -> datetime:
 
 
 def _snapshot_id(value: Any) -> int:
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not text.isdecimal() or not text.isascii() or int(text[:20]) >= 1 << 63:
+    text = value if isinstance(value, str) else ""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63:
+        text = str(value)
+    if not text.isdecimal() or not text.isascii() or len(text) > 20 or int(text) >= 1 << 63:
         raise InvalidInput(
             f"{str(value)[:40]!r} is not a snapshot id",
             code="bad_snapshot_id",

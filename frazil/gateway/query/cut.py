@@ -126,6 +126,7 @@ def _live_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
         ),
         where=source.grant.where,
         masks=source.grant.masks,
+        hash_domains=source.grant.hash_domains,
     )
     live_rows = None if source.grant.filters else found.num_rows
     told = CutTable(
@@ -154,6 +155,7 @@ def _committed_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable
         snapshot_id=pinned.snapshot_id if pinned else None,
         where=source.grant.where,
         masks=source.grant.masks,
+        hash_domains=source.grant.hash_domains,
     )
     committed_at = pinned.committed_at if pinned else table.last_commit_at
     told = CutTable(

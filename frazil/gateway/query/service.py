@@ -13,7 +13,7 @@ from frazil.access import AuditLog, Identity, ReadGrant
 from frazil.access.audited import Trace, audited
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
-from frazil.gateway.ingest import SchemaMoved
+from frazil.gateway.ingest import SchemaMoved, TableReplaced
 from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved, CutTable
 from frazil.gateway.query.resolve import Resolver
@@ -57,7 +57,7 @@ class Queries:
                     statement.sql, statement.tables, ask, identity, deadline, guess=attempt == 0
                 )
                 break
-            except (CutMoved, SchemaMoved, FilesUnreadable):
+            except (CutMoved, SchemaMoved, TableReplaced, FilesUnreadable):
                 # Another gateway, a commit, a new column or an expiry came between: finding the tables again finds it.
                 if attempt == _TRIES - 1:
                     raise

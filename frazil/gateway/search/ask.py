@@ -25,6 +25,8 @@ MAX_SNIPPET = 10_000
 DEFAULT_K = 10
 DEFAULT_SNIPPET = 200
 _MAX_NAMES = 200
+# The largest float of 32 bits: beyond it a vector would have infinities, and an integer may be beyond all floats.
+_MOST_OF_A_NUMBER = 3.4028234663852886e38
 _FIELDS = (
     "table profile query vector mode k offset min_score weights fields filter columns group snippet freshness "
     "min_token timeout_s when_behind".split()
@@ -125,11 +127,14 @@ def _vector(value: Any) -> list[float] | None:
     if value is None:
         return None
     # Looked at all at once: thousands of numbers one by one take longer than the search.
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_DIMENSIONS or not {*map(type, value)} <= {int, float}:
+    fits = isinstance(value, list) and 1 <= len(value) <= MAX_DIMENSIONS and {*map(type, value)} <= {int, float}
+    if not fits or max(value) > _MOST_OF_A_NUMBER or min(value) < -_MOST_OF_A_NUMBER:
         raise InvalidInput(
-            f"`vector` is a list of 1 to {MAX_DIMENSIONS:,} numbers", code="bad_vector", hint="[0.1, -0.2, …]"
+            f"`vector` is a list of 1 to {MAX_DIMENSIONS:,} numbers, each a float of 32 bits",
+            code="bad_vector",
+            hint="[0.1, -0.2, …]",
         )
-    return value
+    return cast("list[float]", value)
 
 
 def _filter(value: Any) -> str | None:
@@ -183,9 +188,13 @@ def _weight(value: Any, name: str) -> float:
 
 
 def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # of an integer beyond all floats
+        number = math.nan
+    if not math.isfinite(number):
         raise _bad(f"{name} is a number")
-    return float(value)
+    return number
 
 
 def _whole(given: Mapping[str, Any], name: str, least: int, most: int) -> int:

@@ -58,7 +58,7 @@ def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, 
         snippet_characters=asked.snippet_characters,
         passages=not masked & {*searchable.text},
     )
-    selection = Selection(searchable.schema, grant.where, grant.masks, conditions)
+    selection = Selection(searchable.schema, grant.where, grant.masks, grant.hash_domains, conditions)
     return Question(ask, selection, shown, by_rank, asked.min_score if by_rank else None)
 
 

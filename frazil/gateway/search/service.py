@@ -18,7 +18,7 @@ import pyarrow as pa
 from frazil.access import AuditLog, Identity, ReadGrant
 from frazil.access.audited import Trace, audited
 from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
-from frazil.gateway.ingest import SchemaMoved, TableDirectory
+from frazil.gateway.ingest import SchemaMoved, TableDirectory, TableReplaced
 from frazil.gateway.query import Ask
 from frazil.gateway.query.ask import Waiting
 from frazil.gateway.query.cut import CutMoved
@@ -46,7 +46,7 @@ _PROFILE_SECONDS = 1.0
 _GRACE_SECONDS = 1.0
 # Searching leaves the interpreter to others; more threads than cores only wait for each other.
 _THREADS = max(2, os.cpu_count() or 2)
-_MOVED = (CutMoved, SchemaMoved, FilesUnreadable)
+_MOVED = (CutMoved, SchemaMoved, TableReplaced, FilesUnreadable)
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,12 @@ class Searches:
         if not rows.num_rows:
             return []
         masks = {name: mask for name, mask in grant.masks.items() if name in columns}
-        seen = await self._pool.show(Selection(schema, masks=masks), rows, owner=identity.id, timeout_seconds=seconds)
+        seen = await self._pool.show(
+            Selection(schema, masks=masks, hash_domains=grant.hash_domains),
+            rows,
+            owner=identity.id,
+            timeout_seconds=seconds,
+        )
         return [dict(zip(columns, values[1:], strict=True)) for values in seen]
 
 

@@ -146,14 +146,13 @@ class Engine:
         parameters: list[Any] | dict[str, Any] | None,
         relations: Sequence[Shown],
         *,
-        salt: str,
         format: str,
         max_rows: int,
         max_bytes: int,
     ) -> formats.Encoded:
         """Run one judged statement, which sees these relations and no others, and can change nothing."""
         restricted = any(relation.restricted for relation in relations)
-        self._show(relations, salt)
+        self._show(relations)
         self.connection.execute("BEGIN TRANSACTION READ ONLY")
         self._reading = True
         try:
@@ -170,19 +169,19 @@ class Engine:
         ) as error:
             raise translated(error, restricted=restricted, hidden=self._hidden()) from error
 
-    def select(self, told: Told, salt: str, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
+    def select(self, told: Told, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
         """Which rows of an artifact's file, or of these, the selection chooses: a bitmap of `size`."""
         for condition in told.conditions:
             self.check_filter(condition, told.visible)
         with self._rows(told, file, rows) as (source, present):
-            return bits(self._asked(told, told.numbers(source, present, self._names.parameter, salt)), size)
+            return bits(self._asked(told, told.numbers(source, present, self._names.parameter)), size)
 
-    def show(self, told: Told, salt: str, rows: pa.Table) -> formats.Encoded:
+    def show(self, told: Told, rows: pa.Table) -> formats.Encoded:
         """These rows in their order, as the caller may see them; those that the grant hides are left out."""
         number = self._names.parameter
         with self._rows(told, None, rows) as (source, present):
             listed = ", ".join(quoted(name) for name, _ in told.columns)
-            seen = told.of(source, present, number, salt)
+            seen = told.of(source, present, number)
             found = self._asked(told, f"SELECT {number}, {listed} FROM ({seen}) ORDER BY {number}")  # noqa: S608
             types = ["BIGINT", *(kind for _, kind in told.visible)]
             reader = found.to_reader()
@@ -224,14 +223,14 @@ class Engine:
             self._reading = False
             self.connection.execute("ROLLBACK")
 
-    def _show(self, relations: Sequence[Shown], salt: str) -> None:
+    def _show(self, relations: Sequence[Shown]) -> None:
         """Let there be the views of these relations, and none else.
 
         They are left standing for the next statement, which takes them down unless it is to see the very same: the same
         tables at the same snapshots through the same filters and masks. Making them anew takes 1.5 ms.
         """
         self.settle()
-        wanted = tuple(self._view(relation, index, salt) for index, relation in enumerate(relations))
+        wanted = tuple(self._view(relation, index) for index, relation in enumerate(relations))
         if wanted == self._views and not any(relation.lines for relation in relations):
             return
         unmake, self._views, self._unmake = self._unmake, (), take_down(relations, self._names)
@@ -242,12 +241,12 @@ class Engine:
             raise OutOfMemory("the query needs more memory than a worker has", hint="try again") from error
         self._views = wanted
 
-    def _view(self, relation: Shown, index: int, salt: str) -> str:
+    def _view(self, relation: Shown, index: int) -> str:
         if relation.tail is None:
-            return view(relation, index, self._names, None, salt)
+            return view(relation, index, self._names, None)
         # The newest row is below the end, unless another query was cut later: then the end has to be said.
         ends = self._newest.get(relation.tail, -1) >= relation.end
-        return view(relation, index, self._names, self._tail_table(relation.tail), salt, ends=ends)
+        return view(relation, index, self._names, self._tail_table(relation.tail), ends=ends)
 
     def _reader(
         self, sql: str, parameters: list[Any] | dict[str, Any] | None

@@ -18,7 +18,7 @@ _HOSTS = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf
 _TRUST = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")
 
 
-def outfit(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Path], salt: str) -> dict[str, Any]:
+def outfit(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Path]) -> dict[str, Any]:
     more = [str(path.resolve()) for path in readable]
     if warehouse.is_s3:
         endpoint = urlparse(warehouse.endpoint or f"https://s3.{warehouse.region}.amazonaws.com")
@@ -37,7 +37,6 @@ def outfit(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Pat
             "doors": asdict(doors),
             "threads": settings.threads,
             "memory_bytes": int(settings.worker_memory),
-            "salt": salt,
         },
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import secrets
 import time
@@ -63,7 +64,7 @@ class QueryPool:
         self._settings = settings
         self._warehouse = warehouse
         self._readable = readable
-        self._salt = ""
+        self._salt = b""
         self._keeper: asyncio.Task[None] | None = None
         self._queue = FairQueue(settings, self._on_slow)
         self._stall = StallClock()
@@ -80,9 +81,9 @@ class QueryPool:
     async def start(self, *, salt: str | None = None) -> None:
         """Start the nursery and the first workers; returns when one is ready.
 
-        `salt` makes the hashes of masked columns; left out, they change with every start.
+        From `salt` those of masked columns are made; left out, their hashes change with every start.
         """
-        self._salt = salt or secrets.token_hex(32)
+        self._salt = (salt or secrets.token_hex(32)).encode()
         make_folders(self._warehouse, self._readable)
         try:
             self._flock = await self._new_flock()
@@ -171,7 +172,7 @@ class QueryPool:
                 "do": "run",
                 "sql": query.sql,
                 "parameters": query.parameters,
-                "relations": [shown(relation) for relation in shown_now],
+                "relations": [shown(relation, self._salt_of) for relation in shown_now],
                 "format": query.format,
                 "max_rows": query.max_rows,
                 "max_bytes": query.max_bytes,
@@ -204,7 +205,7 @@ class QueryPool:
         is_file = isinstance(rows, Path)
         header = {
             "do": "select",
-            "selection": selection.told(),
+            "selection": selection.told(self._salt_of),
             "file": str(rows) if is_file else None,
             "size": size,
         }
@@ -219,7 +220,7 @@ class QueryPool:
         self, selection: Selection, rows: pa.Table, *, owner: str, timeout_seconds: float
     ) -> list[list[Any]]:
         """These rows as the caller may see them, each behind its place; values as JSON answers have them."""
-        header = {"do": "show", "selection": selection.told()}
+        header = {"do": "show", "selection": selection.told(self._salt_of)}
         stream = as_stream(rows)
         frame, _ = await self._ask(owner, timeout_seconds, lambda _: (header, (stream,)), 64 << 20)
         try:
@@ -414,9 +415,13 @@ class QueryPool:
                 await asyncio.sleep(_RETRY_SECONDS)
             self._fill()
 
+    def _salt_of(self, domain: str) -> str:
+        """The salt of a domain of hashes. Whoever finds one out learns nothing of the others."""
+        return hmac.new(self._salt, domain.encode(), "sha256").hexdigest()
+
     async def _new_flock(self) -> Flock:
         flock = Flock(
-            outfit(self._settings, self._warehouse, self._readable, self._salt),
+            outfit(self._settings, self._warehouse, self._readable),
             int(self._settings.tail_memory),
             self._on_gone,
         )

@@ -38,6 +38,9 @@ class Relation:
     tail: Tail | None = None
     where: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
+    """By column: null, hash or redact."""
+    hash_domains: Mapping[str, str] = field(default_factory=dict)
+    """For each column that is masked by hash, what its salt is made from."""
     folding: Folding | None = None
     """For an entity: `metadata` is its base, `tail` the end of its history, and this is how they make its state."""
     lines: str | None = None

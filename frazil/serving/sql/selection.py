@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
-from frazil.serving.sql.views import quoted, restricted, sql_type, text, visible_type
+from frazil.serving.sql.views import SaltOf, quoted, restricted, sql_type, text, visible_type
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,18 +33,22 @@ class Selection:
     where: str | None = None
     """The filter of the caller's grant, judged when it was given."""
     masks: Mapping[str, str] = field(default_factory=dict)
+    hash_domains: Mapping[str, str] = field(default_factory=dict)
+    """For each column that is masked by hash, what its salt is made from."""
     conditions: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for selections that choose the same of the same rows."""
-        return self.where, tuple(sorted(self.masks.items())), self.conditions, tuple(self.columns.names)
+        masks = tuple((name, mask, self.hash_domains.get(name)) for name, mask in sorted(self.masks.items()))
+        return self.where, masks, self.conditions, tuple(self.columns.names)
 
-    def told(self) -> dict[str, Any]:
+    def told(self, salt_of: SaltOf) -> dict[str, Any]:
         return {
             "columns": [(column.name, sql_type(column.type)) for column in self.columns],
             "where": self.where,
             "masks": dict(self.masks),
+            "salts": {column: salt_of(domain) for column, domain in self.hash_domains.items()},
             "conditions": list(self.conditions),
         }
 
@@ -56,12 +60,13 @@ class Told:
     columns: Sequence[tuple[str, str]]
     where: str | None
     masks: Mapping[str, str]
+    salts: Mapping[str, str]
     conditions: Sequence[str]
 
     @classmethod
     def received(cls, words: Mapping[str, Any]) -> Told:
         columns = [(str(name), str(kind)) for name, kind in words["columns"]]
-        return cls(columns, words["where"], words["masks"], words["conditions"])
+        return cls(columns, words["where"], words["masks"], words["salts"], words["conditions"])
 
     @property
     def visible(self) -> list[tuple[str, str]]:
@@ -71,7 +76,7 @@ class Told:
     def restricts(self) -> bool:
         return self.where is not None or bool(self.masks)
 
-    def of(self, source: str, present: Sequence[str], number: str, salt: str) -> str:
+    def of(self, source: str, present: Sequence[str], number: str) -> str:
         """The visible rows of a source, each with its number under a name that no condition can guess."""
         there = set(present)
         listed = ", ".join(
@@ -79,12 +84,12 @@ class Told:
             for name, kind in self.columns
         )
         rows = f"SELECT {listed}, {DOCUMENT} AS {number} FROM {source}"
-        return restricted(rows, self.columns, self.where, self.masks, salt, also=(number,))
+        return restricted(rows, self.columns, self.where, self.masks, self.salts, also=(number,))
 
-    def numbers(self, source: str, present: Sequence[str], number: str, salt: str) -> str:
+    def numbers(self, source: str, present: Sequence[str], number: str) -> str:
         """The numbers of the rows that meet the conditions, each of which stands on lines of its own."""
         met = " AND ".join(f"(\n{condition}\n)" for condition in self.conditions) or "true"
-        return f"SELECT {number} FROM ({self.of(source, present, number, salt)}) WHERE {met}"
+        return f"SELECT {number} FROM ({self.of(source, present, number)}) WHERE {met}"
 
 
 def attach(connection: duckdb.DuckDBPyConnection, path: str, alias: str) -> list[str]:

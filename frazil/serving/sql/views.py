@@ -8,7 +8,7 @@ columns, afterwards it is replaced by the scan, which is thus bound once. Making
 # ruff: noqa: S608 (what is put into the text is quoted here, or was judged before)
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from glob import glob
@@ -20,6 +20,9 @@ import pyarrow.types as kinds
 from frazil.errors import InvalidInput
 from frazil.serving.sql.folding import COUNTED, Folding, folding_from, state
 from frazil.serving.sql.query import Relation
+
+SaltOf = Callable[[str], str]
+"""The salt of a domain of hashes."""
 
 # No predicate passes a LIMIT on its way down, since it would change what the limit counts. So nothing that a caller
 # writes is evaluated on rows that the filter hides, and a failing cast tells nothing about them. The engine streams it.
@@ -70,6 +73,7 @@ class Shown:
     snapshot_id: int | None
     where: str | None
     masks: Mapping[str, str]
+    salts: Mapping[str, str]
     lines: str | None
     tail: str | None
     start: int
@@ -81,7 +85,7 @@ class Shown:
         return self.where is not None or bool(self.masks)
 
 
-def shown(relation: Relation) -> dict[str, Any]:
+def shown(relation: Relation, salt_of: SaltOf) -> dict[str, Any]:
     """A relation in the form that crosses the wire; its tail goes beside it."""
     tail = relation.tail
     return {
@@ -92,6 +96,7 @@ def shown(relation: Relation) -> dict[str, Any]:
         "snapshot_id": relation.snapshot_id,
         "where": relation.where,
         "masks": dict(relation.masks),
+        "salts": {column: salt_of(domain) for column, domain in relation.hash_domains.items()},
         "lines": relation.lines,
         "tail": tail.key if tail else None,
         "start": tail.start if tail else 0,
@@ -135,7 +140,7 @@ def nothing(columns: Sequence[tuple[str, str]]) -> str:
     return "SELECT " + ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in columns) + " WHERE false"
 
 
-def view(relation: Shown, index: int, names: Names, tail_table: str | None, salt: str, *, ends: bool = True) -> str:
+def view(relation: Shown, index: int, names: Names, tail_table: str | None, *, ends: bool = True) -> str:
     """The statements that make a relation's view, to be run inside a transaction.
 
     `ends` says whether the tail must be cut at its end, or has no rows beyond it.
@@ -149,7 +154,7 @@ def view(relation: Shown, index: int, names: Names, tail_table: str | None, salt
         f"CREATE MACRO {source}({parameter}) AS TABLE {nothing(visible)} AND {parameter} IS NULL;"
         f"CREATE VIEW {quoted(relation.schema)}.{quoted(relation.name)} AS "
         f"SELECT * FROM {source}({text(relation.metadata or '')});"
-        f"CREATE OR REPLACE MACRO {source}({parameter}) AS TABLE {_rows(relation, parameter, tail_table, salt, ends)};"
+        f"CREATE OR REPLACE MACRO {source}({parameter}) AS TABLE {_rows(relation, parameter, tail_table, ends)};"
     )
 
 
@@ -167,9 +172,9 @@ def take_down(relations: Sequence[Shown], names: Names) -> str:
     )
 
 
-def _rows(relation: Shown, parameter: str, tail_table: str | None, salt: str, ends: bool) -> str:
+def _rows(relation: Shown, parameter: str, tail_table: str | None, ends: bool) -> str:
     if relation.folding is not None:
-        return _restricted(_state(relation, relation.folding, parameter, tail_table, ends), relation, salt)
+        return _restricted(_state(relation, relation.folding, parameter, tail_table, ends), relation)
     columns = ", ".join(quoted(name) for name, _ in relation.columns)
     parts = []
     if relation.lines is not None:
@@ -182,7 +187,7 @@ def _rows(relation: Shown, parameter: str, tail_table: str | None, salt: str, en
     typed = ", ".join(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in relation.columns)
     parts = parts or [nothing(relation.columns)]
     rows = f"SELECT {columns if tail_table is not None else typed} FROM ({' UNION ALL '.join(parts)})"
-    return _restricted(rows, relation, salt)
+    return _restricted(rows, relation)
 
 
 def _scan(metadata: str, snapshot_id: int | None) -> str:
@@ -209,8 +214,8 @@ def _state(relation: Shown, folding: Folding, parameter: str, tail_table: str | 
     )
 
 
-def _restricted(rows: str, relation: Shown, salt: str) -> str:
-    return restricted(rows, relation.columns, relation.where, relation.masks, salt)
+def _restricted(rows: str, relation: Shown) -> str:
+    return restricted(rows, relation.columns, relation.where, relation.masks, relation.salts)
 
 
 def restricted(
@@ -218,7 +223,7 @@ def restricted(
     columns: Sequence[tuple[str, str]],
     where: str | None,
     masks: Mapping[str, str],
-    salt: str,
+    salts: Mapping[str, str],
     *,
     also: Sequence[str] = (),
 ) -> str:
@@ -227,7 +232,7 @@ def restricted(
         # On lines of its own, so that a comment at its end stays inside.
         rows = f"SELECT * FROM ({rows}) WHERE (\n{where}\n) {_BARRIER}"
     if masks:
-        masked = ", ".join([*(_masked(name, kind, masks.get(name), salt) for name, kind in columns), *also])
+        masked = ", ".join([*(_masked(name, kind, masks.get(name), salts.get(name)) for name, kind in columns), *also])
         rows = f"SELECT {masked} FROM ({rows})"
     return rows
 
@@ -246,11 +251,12 @@ def visible_type(kind: str, mask: str | None) -> str:
     return "VARCHAR" if mask == "hash" else kind
 
 
-def _masked(name: str, kind: str, mask: str | None, salt: str) -> str:
+def _masked(name: str, kind: str, mask: str | None, salt: str | None) -> str:
     column = quoted(name)
     if mask is None:
         return column
     if mask == "hash":
+        assert salt is not None, "a hash has a domain, and so a salt"
         return f"sha256({text(salt)} || CAST({column} AS VARCHAR)) AS {column}"
     if mask == "redact" and kind == "VARCHAR":
         return f"CASE WHEN {column} IS NULL THEN NULL ELSE '***' END AS {column}"

@@ -37,7 +37,6 @@ class Outfit:
     doors: walls.Doors
     threads: int
     memory_bytes: int
-    salt: str
 
 
 class Worker:
@@ -81,7 +80,6 @@ class Worker:
             header["sql"],
             header["parameters"],
             [received(relation) for relation in header["relations"]],
-            salt=self._outfit.salt,
             format=header["format"],
             max_rows=header["max_rows"],
             max_bytes=header["max_bytes"],
@@ -98,12 +96,12 @@ class Worker:
     def _select(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
         header = frame.header
         rows = pa.ipc.open_stream(frame.buffers[0]).read_all() if header["file"] is None else None
-        told, salt = Told.received(header["selection"]), self._outfit.salt
-        return {}, [self._engine.select(told, salt, int(header["size"]), file=header["file"], rows=rows)]
+        told = Told.received(header["selection"])
+        return {}, [self._engine.select(told, int(header["size"]), file=header["file"], rows=rows)]
 
     def _show(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
         rows = pa.ipc.open_stream(frame.buffers[0]).read_all()
-        encoded = self._engine.show(Told.received(frame.header["selection"]), self._outfit.salt, rows)
+        encoded = self._engine.show(Told.received(frame.header["selection"]), rows)
         return {"truncated": encoded.truncated}, [encoded.body]
 
     def _take_tails(self, frame: Frame) -> None:

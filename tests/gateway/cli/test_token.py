@@ -113,6 +113,9 @@ def test_masks(run: Run, url: str) -> None:
     )
     assert made["grants"][1] == {"scope": "read:notes", "mask": {"email": "redact"}}
     assert "mask=email:redact" in run("token", "show", made["id"]).out
+    made = json.loads(run("token", "create", "a", "--grant", "read:notes mask=email:hash(people)", "--json").out)
+    assert made["grants"] == [{"scope": "read:notes", "mask": {"email": "hash(people)"}}]
+    assert "mask=email:hash(people)" in run("token", "show", made["id"]).out
 
 
 CANNOT_BE = [

@@ -15,6 +15,7 @@ from pydantic import ByteSize
 
 from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
+from frazil.errors import InvalidInput
 from frazil.gateway.http.bodies import BodyReader
 from frazil.lake import Lake
 from tests.gateway.http.harness import NDJSON, TOKEN, Running, event, ndjson, running
@@ -60,6 +61,27 @@ async def test_the_unexpected_leaks_nothing_but_its_number(
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
     assert "secret" not in answer.text
     assert answer.json()["error"]["details"]["incident"] in caplog.text
+    assert "RuntimeError: the inner secret" in caplog.text, "with its traceback"
+    monkeypatch.undo()
+    assert (
+        'frazil_http_requests_total{route="/v1/status",status="500"} 1.0' in (await gateway.http.get("/metrics")).text
+    )
+
+
+async def test_an_error_about_what_is_no_text_is_told(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> list[object]:
+        raise InvalidInput("no column '\ud800'", code="bad_column", hint="\udfff", details={"column": "\ud800"})
+
+    monkeypatch.setattr(gateway.gateway.directory, "tables", refuse)
+    answer = await gateway.http.get("/v1/tables")
+    assert answer.status_code == 422
+    assert answer.json() == {"error": {"code": "bad_column", "message": "no column '\\ud800'", "hint": "\\udfff"}}
+
+
+@pytest.mark.parametrize("limit", ["9" * 5_000, "0" * 19 + "1" + "9" * 30, "0" * 19 + "1" + "9" * 5_000, "-1", "1e400"])
+async def test_a_number_of_thousands_of_digits(gateway: Running, limit: str) -> None:
+    answer = await gateway.http.get("/v1/tables/orders/history", params={"limit": limit})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_parameter")
 
 
 async def test_a_body_above_the_limit(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:

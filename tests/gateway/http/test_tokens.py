@@ -148,6 +148,7 @@ async def test_expiry(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None
         ({"name": "a", "grants": [{"scope": "read:orders", "mask": ["nothing"]}]}, "bad_grant"),
         ({"name": "a", "grants": [{"scope": "read:orders", "mask": {"amount": "hash"}}]}, "bad_grant"),
         ({"name": "a", "grants": [{"scope": "read:orders", "mask": {"amount": "redact"}}]}, "bad_grant"),
+        ({"name": "a", "grants": [{"scope": "read:orders", "mask": ["_seq"]}]}, "bad_grant"),
         ({"name": "a", "grants": [{"scope": "read:absent", "mask": ["item"]}]}, "table_not_found"),
     ],
 )

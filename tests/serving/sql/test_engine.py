@@ -42,7 +42,7 @@ def secrets_table(house: House) -> Any:
 
 
 def wire(one: Relation) -> Shown:
-    return received(json.loads(json.dumps(shown(one))))
+    return received(json.loads(json.dumps(shown(one, lambda domain: f"salt of {domain}"))))
 
 
 def run(engine: Engine, sql: str, *relations: Relation, parameters: Any = None, max_rows: int = 100) -> list[Any]:
@@ -50,7 +50,6 @@ def run(engine: Engine, sql: str, *relations: Relation, parameters: Any = None, 
         sql,
         parameters,
         [wire(one) for one in relations],
-        salt="salt",
         format="json",
         max_rows=max_rows,
         max_bytes=1 << 20,
@@ -247,7 +246,7 @@ def test_no_expression_is_evaluated_on_a_hidden_row(engine: Engine, secrets_tabl
 
 def test_the_plan_keeps_the_callers_predicate_above_the_barrier(engine: Engine, secrets_table: Any) -> None:
     guarded = wire(relation(secrets_table, where="team = 'blue'"))
-    engine._show([guarded], "salt")
+    engine._show([guarded])
     ((_, plan),) = engine.connection.execute("EXPLAIN SELECT n FROM t WHERE CAST(secret AS INT) = 3").fetchall()
     predicate, barrier = plan.index("CAST(secret AS INTEGER)"), plan.index("STREAMING_LIMIT")
     assert predicate < barrier < plan.index("ICEBERG_SCAN")
@@ -274,7 +273,11 @@ def _message(engine: Engine, sql: str, *relations: Relation) -> str:
 
 
 def test_masks(engine: Engine, secrets_table: Any) -> None:
-    masked = relation(secrets_table, masks={"secret": "hash", "team": "redact", "n": "null", "_seq": "redact"})
+    masked = relation(
+        secrets_table,
+        masks={"secret": "hash", "team": "redact", "n": "null", "_seq": "redact"},
+        hash_domains={"secret": "a"},
+    )
     found = run(engine, "SELECT _seq, _id, team, secret, n, typeof(n), typeof(_seq) FROM t WHERE _id = 'e5'", masked)
     ((seq, id_, team, secret, n, n_type, seq_type),) = found
     assert (seq, id_, team, n, n_type, seq_type) == (None, "e5", "***", None, "INTEGER", "BIGINT")
@@ -282,6 +285,11 @@ def test_masks(engine: Engine, secrets_table: Any) -> None:
     # Equal values stay equal, which is what a hash is asked for; others differ.
     assert run(engine, "SELECT count(DISTINCT secret) FROM t", masked) == [[2]]
     assert run(engine, "SELECT count(*) FROM t WHERE team = 'blue' OR secret = '12' OR n = 5", masked) == [[0]]
+    # In another domain it is another hash, in the same one the same.
+    for domain, alike in (("a", 6000), ("b", 0)):
+        other = replace(masked, name="u", hash_domains={"secret": domain})
+        joined = "SELECT count(DISTINCT t._id) FROM t JOIN u ON t.secret = u.secret AND t._id = u._id"
+        assert run(engine, joined, masked, other) == [[alike]]
 
 
 def test_a_masked_column_still_filters(engine: Engine, secrets_table: Any) -> None:
@@ -357,6 +365,6 @@ def test_types_arrive_exactly(engine: Engine) -> None:
     assert run(engine, sql) == [
         [170141183460469231731687303715884105727, "0.1" + "0" * 36, "12:00:00+02", "3 months", "a b"]
     ]
-    encoded = engine.run(sql, None, [], salt="", format="csv", max_rows=1, max_bytes=10_000)
+    encoded = engine.run(sql, None, [], format="csv", max_rows=1, max_bytes=10_000)
     assert encoded.columns[0] == {"name": "h", "type": "HUGEINT"}
     assert encoded.columns[-1]["name"] == 'odd "name"'

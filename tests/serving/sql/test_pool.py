@@ -342,7 +342,7 @@ async def test_no_secret_is_in_sight_and_the_gateway_never_loads_the_engine(pool
     # Only root may look: its memory and environment are closed to others of the same user.
     environment = (nursery / "environ").read_bytes() if os.geteuid() == 0 else b""
     assert b"FRAZIL_TOKEN" not in environment and b"SECRET" not in environment
-    assert pool._salt.encode() not in environment + (nursery / "cmdline").read_bytes()
+    assert pool._salt not in environment + (nursery / "cmdline").read_bytes()
     loaded = "import sys, frazil.serving; print([m for m in ('duckdb', '_duckdb', 'pyiceberg') if m in sys.modules])"
     seen = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert seen.stdout.strip() == "[]"
