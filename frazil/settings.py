@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -21,7 +22,8 @@ from frazil.bus.settings import BusSettings
 from frazil.embedding.settings import ModelSettings
 from frazil.errors import Misconfigured
 from frazil.lake.settings import CatalogSettings, MaintenanceSettings
-from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings
+from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings, flat_settings
+from frazil.pipeline.spark_secrets import is_secret
 from frazil.serving.settings import SearchSettings
 from frazil.serving.sql.settings import QuerySettings
 from frazil.storage.secrets import read_private
@@ -224,8 +226,21 @@ def _take_file(path: Path, values: dict[str, Any], places: dict[str, str]) -> No
                 code="secret_in_file",
                 hint=f"write the address without it and set {_variable(name.replace('url', 'password'))}",
             )
+        if name == "pipeline.spark_conf" and isinstance(value, Mapping):
+            _refuse_spark_secrets(value, path)
         _put(values, name, value)
         places[name] = str(path)
+
+
+def _refuse_spark_secrets(conf: Mapping[str, Any], path: Path) -> None:
+    for key, value in flat_settings(conf).items():
+        if is_secret(key, str(value)):
+            raise Misconfigured(
+                f"{key} of pipeline.spark_conf is a secret and stands in {path}",
+                code="secret_in_file",
+                hint="remove it there and write it into the file of mode 0600 that pipeline.spark_secrets_file names, "
+                "or into FRAZIL_PIPELINE__SPARK_CONF; and change the secret, it may have been copied with the file",
+            )
 
 
 def _take_environment(environment: Mapping[str, str], values: dict[str, Any], places: dict[str, str]) -> None:
@@ -282,8 +297,9 @@ def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path
     name = ".".join(str(part) for part in first["loc"])
     known = _names()
     field = known.get(name) or known.get(name.rpartition(".")[0])
-    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's, a key.
-    secret = _is_secret(name) or name.startswith(("sources.", "models."))
+    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's or Spark's, a
+    # key.
+    secret = _is_secret(name) or name.startswith(("sources.", "models.", "pipeline.spark_conf"))
     shown = "a value that does not fit" if secret else f"{first['input']!r}"
     looked = f"{_variable(name)}, then {config or FILE_NAME + ' (there is none here)'}"
     default = (
@@ -322,7 +338,28 @@ def _with_secrets(settings: Settings) -> Settings:
         catalog = catalog.model_copy(update={"password": _one_line("catalog.password_file", catalog.password_file)})
     if warehouse.credentials_file is not None:
         warehouse = warehouse.model_copy(update=_key_pair("warehouse.credentials_file", warehouse.credentials_file))
-    return settings.model_copy(update={"bus": bus, "catalog": catalog, "warehouse": warehouse})
+    pipeline = settings.pipeline
+    if pipeline.spark_secrets_file is not None:
+        secrets = _spark_secrets("pipeline.spark_secrets_file", pipeline.spark_secrets_file)
+        pipeline = pipeline.model_copy(update={"spark_conf": {**secrets, **pipeline.spark_conf}})
+    return settings.model_copy(update={"bus": bus, "catalog": catalog, "warehouse": warehouse, "pipeline": pipeline})
+
+
+def _spark_secrets(name: str, path: Path) -> dict[str, str]:
+    """Settings as Spark's own files have them: `key = value` or `key value`, and lines that begin with # are none."""
+    found = {}
+    for number, line in enumerate(read_private(path.expanduser(), f"from {name}").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        words = re.fullmatch(r"\s*(spark\.[^\s=]+)\s*[=\s]\s*(\S.*?)\s*", line)
+        if words is None:
+            raise Misconfigured(
+                f"line {number} of {path} (from {name}) is no setting of Spark",
+                code="bad_secret_file",
+                hint="write lines such as spark.authenticate.secret = …",
+            )
+        found[words[1]] = words[2]
+    return found
 
 
 def _one_line(name: str, path: Path) -> SecretStr:

@@ -208,3 +208,36 @@ def test_addresses_of_databases_have_no_options(section: str, url: str) -> None:
 
 def test_an_address_of_a_bus_may_say_how_it_is_encrypted() -> None:
     assert loaded("[bus]\nurl = 'postgresql://db.example/bus?sslmode=verify-full'").bus.url
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "spark.hadoop.fs.s3a.secret.key = 'hunter2'",
+        "'spark.authenticate.secret' = 'hunter2'",
+        "spark.hadoop.javax.jdo.option.ConnectionPassword = 'hunter2'",
+        "spark.sql.catalog.other.uri = 'jdbc:postgresql://h/db?password=hunter2'",
+        "spark.executorEnv.URL = 'http://me:hunter2@h/'",
+    ],
+)
+def test_a_secret_among_sparks_settings_is_refused_in_the_file(line: str) -> None:
+    error = refused(f"[pipeline.spark_conf]\n{line}\n")
+    assert error.code == "secret_in_file" and "spark." in error.message and "spark_secrets_file" in error.hint
+    assert "hunter2" not in str(error.body())
+
+
+def test_secrets_of_spark_come_from_the_environment_or_a_private_file() -> None:
+    secrets = Path("spark-secrets")
+    secrets.touch(0o600)
+    lines = ("# of the cluster", "spark.authenticate.secret = hunter2 and more", "", "spark.ssl.keyPassword hunter3")
+    secrets.write_text("\n".join(lines))
+    text = "[pipeline]\nspark_secrets_file = 'spark-secrets'\n[pipeline.spark_conf]\nspark.ui.enabled = false\n"
+    settings = loaded(text)
+    expected = {"spark.ui.enabled": "false", "spark.authenticate.secret": "hunter2 and more"}
+    assert settings.pipeline.spark_conf == {**expected, "spark.ssl.keyPassword": "hunter3"}
+    assert "hunter" not in repr(settings) and "hunter" not in str(settings)
+    given = loaded(environment={"FRAZIL_PIPELINE__SPARK_CONF": '{"spark.authenticate.secret": "hunter2"}'})
+    assert given.pipeline.spark_conf["spark.authenticate.secret"] == "hunter2", "the environment comes first"
+    secrets.write_text("spark.authenticate.secret = x\nhunter2\n")
+    error = refused(text)
+    assert error.code == "bad_secret_file" and "line 2" in error.message and "hunter2" not in str(error.body())

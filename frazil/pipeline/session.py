@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.classes import java_options
+from frazil.pipeline.spark_secrets import KEYS, without_secrets
 from frazil.storage import Warehouse
 
 CATALOG = "frazil"
 SCRATCH = "scratch"
 _ICEBERG = "1.12.0"
-_SECRET = re.compile("(?i)secret|password|token|access[.-]?key|credential")
 
 
 def packages(*, s3: bool = False, postgres: bool = False) -> str:
@@ -54,6 +53,9 @@ def open_session(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # Ports of the driver run what they are sent. On a machine of several users loopback alone keeps nobody out. For
+        # local masters, YARN and Kubernetes Spark makes up the secret, another one at each start.
+        "spark.authenticate": "true",
         "spark.log.level": "WARN",
         "spark.ui.showConsoleProgress": "false",
         "spark.jars.packages": packages(s3=warehouse.is_s3, postgres=not catalog_url.startswith("sqlite:")),
@@ -69,24 +71,40 @@ def open_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Secrets of the catalog and the store would otherwise show in logs and plans.
-        "spark.redaction.regex": _SECRET.pattern,
+        "spark.redaction.regex": KEYS.pattern,
         # A table in a throw-away folder, written once at the start so that the first real commit finds a warm engine.
         f"spark.sql.catalog.{SCRATCH}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{SCRATCH}.type": "hadoop",
         f"spark.sql.catalog.{SCRATCH}.warehouse": f"file://{tempfile.gettempdir()}/frazil-warm-{os.getpid()}",
         **(extra or {}),
     }
-    public = {key: value for key, value in settings.items() if not _SECRET.search(key)}
+    _check_secret(settings)
     try:
         # The JVM gets its settings on its command line, which every user of the machine can read: the secrets follow
-        # once it runs.
-        SparkContext.getOrCreate(SparkConf().setAll(list(public.items())))
+        # once it runs, before Spark starts in it.
+        SparkContext._ensure_initialized(conf=_conf(without_secrets(settings)))
+        SparkContext.getOrCreate(_conf(settings))
         return SparkSession.builder.config(map=dict(settings)).getOrCreate()
     except (Py4JError, RuntimeError, OSError) as error:
         raise Misconfigured(
             f"Spark did not start: {str(error).splitlines()[0][:300]}",
             hint="run `frazil doctor`: it checks Java 17, the jars and the memory",
         ) from error
+
+
+def _conf(settings: Mapping[str, str]) -> SparkConf:
+    return SparkConf().setAll(list(settings.items()))
+
+
+def _check_secret(settings: Mapping[str, str]) -> None:
+    """A cluster of Spark's own has one secret for all who use it, which its workers were started with."""
+    is_cluster = settings["spark.master"].startswith("spark://")
+    if is_cluster and settings["spark.authenticate"] == "true" and not settings.get("spark.authenticate.secret"):
+        raise Misconfigured(
+            "the Spark cluster wants a secret, and there is none",
+            code="spark_secret_missing",
+            hint="write the cluster's spark.authenticate.secret into the file that pipeline.spark_secrets_file names",
+        )
 
 
 def catalog_settings(

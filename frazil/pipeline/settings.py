@@ -56,14 +56,24 @@ class PipelineSettings(BaseModel):
         default=10_000, ge=1, description="So many new rows of a searched table are embedded at once."
     )
     spark_conf: dict[str, str] = Field(
-        default_factory=dict, description="Further Spark settings, as in [pipeline.spark_conf]."
+        default_factory=dict,
+        repr=False,
+        description="Further Spark settings, as in [pipeline.spark_conf]; in the file none that is a secret.",
+    )
+    spark_secrets_file: Path | None = Field(
+        default=None, description="File of mode 0600 with Spark settings that are secrets, a line of key = value each."
     )
 
     @field_validator("spark_conf", mode="before")
     @classmethod
     def _as_spark_writes_them(cls, value: Any) -> Any:
         """Spark's keys have dots, which TOML reads as tables inside tables; and its values are all text."""
-        return dict(_flat(value, "")) if isinstance(value, Mapping) else value
+        return flat_settings(value) if isinstance(value, Mapping) else value
+
+
+def flat_settings(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Spark's settings by their dotted keys."""
+    return dict(_flat(value, ""))
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
