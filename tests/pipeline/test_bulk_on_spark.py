@@ -159,8 +159,8 @@ def test_errors_of_tasks_come_back_as_they_are(spark_lake: SparkLake) -> None:
 
 
 def test_a_file_that_changes_under_a_load_publishes_nothing(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scan_then_write(path: Path, *rest: Any) -> Any:
-        found = scan(path, *rest)
+    def scan_then_write(path: Path, *rest: Any, **options: Any) -> Any:
+        found = scan(path, *rest, **options)
         with path.open("a") as file:
             file.write("9\n")
         return found
