@@ -108,6 +108,17 @@ def test_a_dead_id_counts_once_when_it_is_sent_again_after_repair() -> None:
     assert len(world.world.catalog.letters) == 1
 
 
+def test_what_has_a_dead_letter_is_no_row_even_where_it_could_be_committed_by_now() -> None:
+    """The process was killed between the dead letters and the commit, and the cause was repaired before the next."""
+    world = PoisonMachine()
+    world.publish_backlog([("a", POISON)], 0)
+    world.crash_at("a", ALL, "after_dead_letters_publish", ("b",))
+    world.world.catalog.poison = lambda event_id: False
+    world.commit("b", ALL)
+    assert [row.id for row in world.world.rows()] == ["a", "b"]
+    assert [letter.id for letter in world.world.catalog.letters] == [POISON]
+
+
 @pytest.mark.parametrize("fault", ["stage", "stage_reply", "load"])
 def test_trouble_of_the_store_makes_no_dead_letters(fault: str) -> None:
     """Also where it comes amid the halving of a batch that has a poisonous row."""
