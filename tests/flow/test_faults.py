@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from tests.flow.product import Product, children, command_of, eventually, is_running, new_folder, running, signal_to
+from tests.flow.product import Product, command_of, eventually, new_folder, running
 from tests.flow.steady_clients import SteadyClient, publisher, querier
+from tests.processes import children, is_running, signal_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 FAULT_SECONDS = 9.0

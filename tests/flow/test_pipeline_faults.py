@@ -21,8 +21,8 @@ from tests.flow.product import (
     nats_access,
     new_folder,
     running,
-    signal_to,
 )
+from tests.processes import signal_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -29,8 +29,7 @@ PATH = "/v1/tables/orders/loads"
 
 @pytest.fixture
 async def limited(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> AsyncIterator[Running]:
-    limits = {"max_waiting_upload_bytes": 1000, "max_open_jobs": 3}
-    async with running(memory_bus, lake, tmp_path, **limits) as started:
+    async with running(memory_bus, lake, tmp_path, max_waiting_upload_bytes=1000, max_open_jobs=3) as started:
         await started.declare()
         pipeline_says(tmp_path, "ok")
         yield started

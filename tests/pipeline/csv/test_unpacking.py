@@ -13,6 +13,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -52,7 +53,7 @@ def spool(tmp_path: Path) -> Path:
     return folder
 
 
-def scanned(spool: Path, data: bytes, budget: UnpackBudget | None = None, **options: str) -> CsvFile:
+def scanned(spool: Path, data: bytes, budget: UnpackBudget | None = None, **options: Any) -> CsvFile:
     path = spool.parent / "file.csv"
     path.write_bytes(data)
     return scan(path, spool, CsvOptions(**options), name="file.csv", budget=budget)
