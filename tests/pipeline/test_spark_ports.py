@@ -46,9 +46,9 @@ def listening(pids: list[int]) -> dict[tuple[str, int], int]:
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
-            if words[3] == "0A" and (owner := inodes.get(f"socket:[{words[9]}]")) is not None:
+            if words[3] == "0A" and (socket_name := f"socket:[{words[9]}]") in inodes:
                 address, _, port = words[1].partition(":")
-                found[(_address(address), int(port, 16))] = owner
+                found[(_address(address), int(port, 16))] = inodes[socket_name]
     return found
 
 

@@ -129,6 +129,8 @@ async def serve(
         access_log=False,
         log_config=None,
         server_header=False,
+        # The audit log names who connected: a header of the caller must not change that.
+        proxy_headers=False,
         timeout_keep_alive=cast(int, limits.keep_alive_seconds),
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )

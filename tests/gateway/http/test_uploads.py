@@ -207,15 +207,15 @@ async def test_no_error_names_a_path_to_who_is_not_an_admin(
 
 
 def test_only_paths_are_hidden() -> None:
-    places = Places(["/srv/frazil/data", "/root", "s3://lake/prod", "/", ""])
+    places = Places(["/srv/frazil/data", "/opt/lake", "s3://lake/prod", "/", ""])
     assert places.hidden("declare it first: POST /v1/tables") == "declare it first: POST /v1/tables"
     assert (
-        places.hidden("/rootbeer and /root/a.csv, '/srv/frazil/data/uploads/0f/a.csv'.")
-        == "/rootbeer and …/a.csv, '…/a.csv'."
+        places.hidden("/opt/lakes and /opt/lake/a.csv, '/srv/frazil/data/uploads/0f/a.csv'.")
+        == "/opt/lakes and …/a.csv, '…/a.csv'."
     )
     assert places.hidden({"at": ["file:///srv/frazil/data", 1, None]}) == {"at": ["…/data", 1, None]}
     assert places.hidden("s3://lake/prod/t/f.parquet: gone") == "…/f.parquet: gone"
-    assert json.dumps(Places([]).hidden({"a": "/root"})) == '{"a": "/root"}'
+    assert json.dumps(Places([]).hidden({"a": "/opt/lake"})) == '{"a": "/opt/lake"}'
 
 
 async def test_an_old_job_without_a_caller_is_nobodys(limited: Running, lake: Lake, tmp_path: Path) -> None:

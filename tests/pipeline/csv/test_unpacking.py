@@ -13,7 +13,6 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -53,15 +52,15 @@ def spool(tmp_path: Path) -> Path:
     return folder
 
 
-def scanned(spool: Path, data: bytes, budget: UnpackBudget | None = None, **options: Any) -> CsvFile:
+def scanned(spool: Path, data: bytes, budget: UnpackBudget | None = None, encoding: str | None = None) -> CsvFile:
     path = spool.parent / "file.csv"
     path.write_bytes(data)
-    return scan(path, spool, CsvOptions(**options), name="file.csv", budget=budget)
+    return scan(path, spool, CsvOptions(encoding=encoding), name="file.csv", budget=budget)
 
 
-def refused(spool: Path, data: bytes, budget: UnpackBudget | None = None, **options: str) -> FrazilError:
+def refused(spool: Path, data: bytes, budget: UnpackBudget | None = None, encoding: str | None = None) -> FrazilError:
     with pytest.raises(FrazilError) as caught:
-        scanned(spool, data, budget, **options)
+        scanned(spool, data, budget, encoding)
     assert not list(spool.iterdir()), "nothing stays in the spool folder"
     assert str(spool.parent) not in str(caught.value.body()) and "file.csv" in caught.value.message
     return caught.value
