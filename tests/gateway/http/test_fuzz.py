@@ -157,6 +157,9 @@ EXAMPLES: dict[tuple[str, str], Example] = {
         body={"source": "shop", "what": "archive", "tables": ["public.orders"], "run_date": "2026-11-01"}
     ),
     ("GET", "/v1/tables/{table}/loads"): Example(T, (("limit", "5"),)),
+    ("GET", "/v1/tables/{table}/dead-letters"): Example(T, (("limit", "5"),)),
+    ("POST", "/v1/tables/{table}/dead-letters/resend"): Example(T, body={"positions": [1]}),
+    ("POST", "/v1/tables/{table}/dead-letters/discard"): Example(T, body={"positions": [1]}),
     ("POST", "/v1/tables/{table}/loads"): Example(
         {"table": "loaded"},
         (("filename", "a.csv"), ("mode", "append"), ("header", "true")),
