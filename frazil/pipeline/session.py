@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.classes import java_options
-from frazil.pipeline.spark_secrets import KEYS, without_secrets
+from frazil.pipeline.spark_secrets import REDACTION, without_secrets
 from frazil.storage import Warehouse
 
 CATALOG = "frazil"
@@ -72,7 +72,7 @@ def open_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Secrets of the catalog and the store would otherwise show in logs and plans.
-        "spark.redaction.regex": KEYS.pattern,
+        "spark.redaction.regex": REDACTION,
         # A table in a throw-away folder, written once at the start so that the first real commit finds a warm engine.
         f"spark.sql.catalog.{SCRATCH}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{SCRATCH}.type": "hadoop",

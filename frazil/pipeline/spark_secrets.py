@@ -9,22 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-KEYS = re.compile(r"(?i)secret|passw|passphrase|token|credential|(access|api|private|account)[._-]?key")
-"""Also what Spark hides in its logs and plans."""
+_KEYS = re.compile(r"(?i)secret|passw|passphrase|token|credential|(access|api|private|account)[._-]?key")
+_IN_ADDRESS = r"://[^\s/@:]*:[^\s/@]+@"
+REDACTION = f"{_KEYS.pattern}|{_IN_ADDRESS}"
+"""What Spark hides in its logs and plans, in keys and in values."""
 
 _NO_SECRET = re.compile(
     r"(?i)(files?|path|location|dir|providers?|enabled?|class|regex|interval|timeout|lifetime|period|ratio|length|bits"
     r"|algorithm|principal|renewer|type)$"
 )
 """Settings about secrets: where one is, who gives it, how long it lasts."""
-_IN_VALUE = re.compile(r"(?i)://[^\s/@:]*:[^\s/@]+@|(?:passw(?:or)?d|secret|token|access[._-]?key)[^\s=&;]*=[^\s&;]")
+_IN_VALUE = re.compile(rf"(?i){_IN_ADDRESS}|(?:passw(?:or)?d|secret|token|access[._-]?key)[^\s=&;]*=[^\s&;]")
 """An address with a password before the @, and `password=…` in an address or among the options of a JVM."""
 
 
 def is_secret(key: str, value: str) -> bool:
     if _IN_VALUE.search(value):
         return True
-    return bool(KEYS.search(key)) and not _NO_SECRET.search(key) and value.lower() not in ("true", "false")
+    return bool(_KEYS.search(key)) and not _NO_SECRET.search(key) and value.lower() not in ("true", "false")
 
 
 def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:

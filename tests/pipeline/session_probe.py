@@ -33,7 +33,11 @@ async def main() -> None:
         catalog_password=opened["password"],
         warehouse=warehouse,
         driver_memory="512m",
-        extra={"spark.jars.packages": packages(s3=True, postgres=True), "spark.log.level": "INFO"},
+        extra={
+            **settings.pipeline.spark_conf,
+            "spark.jars.packages": packages(s3=True, postgres=True),
+            "spark.log.level": "INFO",
+        },
     )
     table, stream = await declare(lake, MemoryBus())
     await send(stream, events(table.spec, ["a"], v=[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,11 @@ from tests.contract.seaweed import SeaweedServer
 from tests.contract.servers import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.s3]
+SPARK_CONF = {
+    "spark.hadoop.fs.s3a.secret.key": "hunter-of-a-key",
+    "spark.executorEnv.ADDRESS": "http://me:hunter-of-an-address@h/",
+    "spark.executor.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=hunter-of-an-option",
+}
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -33,6 +39,7 @@ def test_a_process_that_commits_to_s3_shows_no_secret(
         "FRAZIL_CATALOG__NAME": "hidden",
         "FRAZIL_CATALOG__USER": catalog_postgres.credentials["user"],
         "FRAZIL_CATALOG__PASSWORD": catalog_postgres.credentials["password"],
+        "FRAZIL_PIPELINE__SPARK_CONF": json.dumps(SPARK_CONF),
     }
     probe = subprocess.run(
         [sys.executable, "-m", "tests.pipeline.session_probe"],
@@ -47,6 +54,7 @@ def test_a_process_that_commits_to_s3_shows_no_secret(
     assert "rows: 1" in probe.stdout, "the secrets reached the engine"
     assert "spark.sql.catalog.hidden.s3.secret-access-key" in shown, "the settings were shown"
     assert "spark.sql.catalog.hidden.warehouse=s3://lake/secrets" in shown, "the command line was shown"
-    for secret in (seaweed.credentials["secret_access_key"], catalog_postgres.credentials["password"]):
+    assert "spark.hadoop.fs.s3a.secret.key" in shown, "also those that are the user's own"
+    for secret in (seaweed.credentials["secret_access_key"], catalog_postgres.credentials["password"], "hunter-of"):
         around = [shown[max(0, at - 150) : at] for at in range(len(shown)) if shown.startswith(secret, at)]
         assert around == []
