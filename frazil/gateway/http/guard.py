@@ -14,9 +14,9 @@ from frazil.errors import Denied, FrazilError, InvalidInput, NotFound, Unavailab
 from frazil.events import table_name
 from frazil.gateway.http.answers import error_answer
 from frazil.gateway.http.gateway import Gateway
-from frazil.gateway.http.places import Places
 from frazil.gateway.http.request_errors import BadRequest
 from frazil.gateway.http.scopes import AUDITED, IDENTITY, PLACE, is_admin
+from frazil.gateway.http.server_paths import ServerPaths
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Guard:
         self._app = app
         self._gateway = gateway
         self._access = access
-        self._places = Places.of(gateway)
+        self._server_paths = ServerPaths.of(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,7 +76,7 @@ class Guard:
         if isinstance(error, FrazilError) and not is_admin(scope):
             if error.status >= 500 and not isinstance(error, Unavailable):
                 error.details = None
-            self._places.hide(error)
+            self._server_paths.hide(error)
         return error
 
     def _note_refusal(self, scope: Scope, error: Exception, seconds: float) -> None:

@@ -12,8 +12,8 @@ from frazil.errors import FrazilError, NotFound
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only
-from frazil.gateway.http.places import Places
 from frazil.gateway.http.scopes import admin_only, identity_of
+from frazil.gateway.http.server_paths import ServerPaths
 from frazil.lake import job_status, list_jobs
 
 _INTERNAL = "something went wrong inside the pipeline"
@@ -23,7 +23,7 @@ _TELL_THEM = "tell whoever runs this frazil the id of the job"
 class Jobs:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._places = Places.of(gateway)
+        self._server_paths = ServerPaths.of(gateway)
 
     async def list(self, request: Request) -> Response:
         admin_only(request)
@@ -48,5 +48,5 @@ class Jobs:
         """Without paths of this machine, and without the words of an exception that nobody foresaw."""
         if told.get("error", {}).get("code") == "internal":
             told = {**told, "error": FrazilError(_INTERNAL, hint=_TELL_THEM).body()["error"]}
-        hidden: dict[str, Any] = self._places.hidden(told)
+        hidden: dict[str, Any] = self._server_paths.hidden(told)
         return hidden

@@ -1,4 +1,4 @@
-"""Places: paths of this machine in what is answered, which only admins are shown.
+"""Server paths: paths of this machine in what is answered, which only admins are shown.
 
 Errors name files, because whoever runs the place wants to know which. For all others a path is cut down to the name of
 the file.
@@ -21,7 +21,7 @@ _SHORTEST = 4
 """`/` and `/a` would be found in what is no path."""
 
 
-class Places:
+class ServerPaths:
     def __init__(self, roots: Iterable[str]) -> None:
         found = sorted({root.rstrip("/") for root in roots}, key=len, reverse=True)
         either = "|".join(re.escape(root) for root in found if len(root) >= _SHORTEST)
@@ -31,7 +31,7 @@ class Places:
         )
 
     @classmethod
-    def of(cls, gateway: Gateway) -> Places:
+    def of(cls, gateway: Gateway) -> ServerPaths:
         """The folders that this gateway and its pipeline know."""
         warehouse = gateway.lake.warehouse
         folders = [Path(tempfile.gettempdir()), Path.home(), Path(sys.prefix), Path(__file__).parents[3]]
