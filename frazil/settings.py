@@ -85,7 +85,7 @@ class IngestSettings(BaseModel):
         default=5000, gt=0, description="Most partitions that the events of one request may fall into."
     )
     max_partitions_per_day: int = Field(
-        default=50_000, gt=0, description="Most partitions of one table that a gateway takes events for in a day (UTC)."
+        default=10_000, gt=0, description="Most partitions of one table that a gateway takes events for in a day (UTC)."
     )
     max_concurrent_requests: int = Field(
         default=256, gt=0, description="Requests served at once before the answer is 503."

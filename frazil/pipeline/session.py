@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.classes import java_options
+from frazil.pipeline.local_files import install_local_files, local_files_settings
 from frazil.storage import Warehouse
 
 CATALOG = "frazil"
@@ -76,11 +77,17 @@ def open_session(
         f"spark.sql.catalog.{SCRATCH}.warehouse": f"file://{tempfile.gettempdir()}/frazil-warm-{os.getpid()}",
         **(extra or {}),
     }
+    # Elsewhere the tasks run in other JVMs, which do not have the class.
+    has_local_files = settings["spark.master"].startswith("local")
+    if has_local_files:
+        settings |= local_files_settings(catalog_name) | local_files_settings(SCRATCH)
     public = {key: value for key, value in settings.items() if not _SECRET.search(key)}
     try:
         # The JVM gets its settings on its command line, which every user of the machine can read: the secrets follow
         # once it runs.
-        SparkContext.getOrCreate(SparkConf().setAll(list(public.items())))
+        context = SparkContext.getOrCreate(SparkConf().setAll(list(public.items())))
+        if has_local_files:
+            install_local_files(context)
         return SparkSession.builder.config(map=dict(settings)).getOrCreate()
     except (Py4JError, RuntimeError, OSError) as error:
         raise Misconfigured(
