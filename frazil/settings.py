@@ -121,6 +121,12 @@ class IngestSettings(BaseModel):
     max_events: int = Field(default=200_000, gt=0, description="Most events in one request.")
     max_depth: int = Field(default=32, gt=0, le=256, description="Deepest nesting of an event.")
     max_fields: int = Field(default=1000, gt=0, description="Most fields in one event, nested ones counted.")
+    max_partitions_per_request: int = Field(
+        default=5000, gt=0, description="Most partitions that the events of one request may fall into."
+    )
+    max_partitions_per_day: int = Field(
+        default=10_000, gt=0, description="Most partitions of one table that a gateway takes events for in a day (UTC)."
+    )
     max_concurrent_requests: int = Field(
         default=256, gt=0, description="Requests served at once before the answer is 503."
     )

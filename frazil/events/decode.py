@@ -6,6 +6,7 @@ An event is `{id?, op?, ts?, actor?, source?, workspace?, data: {…}}`. It come
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,7 +18,8 @@ from frazil.events.decode_fast import decode_fast
 from frazil.events.decode_json import BOM, decode_exact
 from frazil.events.decode_memory import json_memory
 from frazil.events.limits import Limits, check_body
-from frazil.events.table import TableSpec
+from frazil.events.partitions import PartitionKey, check_partitions
+from frazil.events.table import Partition, TableSpec
 
 JSON = "application/json"
 NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl")
@@ -40,24 +42,43 @@ class Decoded:
 
     batch: pa.RecordBatch
     spec: TableSpec
+    partitions: Sequence[PartitionKey] = ()
+    """The partitions that the events fall into; none where the table has no partitions."""
 
 
-def decode_events(body: bytes, content_type: str, spec: TableSpec, *, received_at: datetime, limits: Limits) -> Decoded:
-    """Every event of the body, or an error that names what is wrong; never a part of it, and never a rounded value."""
+def decode_events(
+    body: bytes,
+    content_type: str,
+    spec: TableSpec,
+    *,
+    received_at: datetime,
+    limits: Limits,
+    partition: Sequence[Partition] | None = None,
+) -> Decoded:
+    """Every event of the body, or an error that names what is wrong; never a part of it, and never a rounded value.
+
+    `partition` is what the rows are stored by where that is not in `spec`: the history of an entity has no partitions,
+    its base has.
+    """
+    batch, spec = _decoded(body, content_type, spec, received_at, limits)
+    return Decoded(batch, spec, check_partitions(spec.partition if partition is None else partition, batch, limits))
+
+
+def _decoded(
+    body: bytes, content_type: str, spec: TableSpec, received_at: datetime, limits: Limits
+) -> tuple[pa.RecordBatch, TableSpec]:
     media_type = _media_type(content_type)
     check_body(body, limits)
     if media_type == ARROW:
-        batch, spec = decode_arrow(body, spec, received_at=received_at, limits=limits)
-        return Decoded(batch, spec)
+        return decode_arrow(body, spec, received_at=received_at, limits=limits)
     lines = media_type != JSON
     body = body.removeprefix(BOM)
     limits.claim(json_memory(body, lines, spec, limits))
     if len(body) >= _FAST_FROM_BYTES:
         fast = decode_fast(body, lines, spec, received_at=received_at, limits=limits)
         if fast is not None:
-            return Decoded(fast, spec)
-    batch, spec = decode_exact(body, lines, spec, received_at=received_at, limits=limits)
-    return Decoded(batch, spec)
+            return fast, spec
+    return decode_exact(body, lines, spec, received_at=received_at, limits=limits)
 
 
 def _media_type(content_type: str) -> str:

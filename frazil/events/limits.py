@@ -14,7 +14,8 @@ MAX_DETAILS = 100
 
 @dataclass(frozen=True)
 class Limits:
-    """Each limit has its own error code: body_too_large, event_too_large, too_many_events, too_deep, too_many_fields.
+    """Each limit has its own error code: body_too_large, event_too_large, too_many_events, too_deep, too_many_fields,
+    too_many_partitions.
 
     `max_body_bytes` also bounds what a compressed Arrow stream unpacks to. Depth counts objects and lists inside each
     other, the event itself being 1. `max_fields` counts the fields of one event's `data`, without those nested in them.
@@ -25,6 +26,7 @@ class Limits:
     max_events: int = 200_000
     max_depth: int = 32
     max_fields: int = 1000
+    max_partitions: int = 5000
     claim: Callable[[int], None] = field(default=lambda size: None, compare=False)
     """Called with a number of bytes before so much memory is used; raises where there is none left."""
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import pickle
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.pyarrow import ParquetFormatWriter, _determine_partitions, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ParquetFormatWriter, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionKey
+from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
@@ -153,15 +155,25 @@ class FileWriter:
         if spec.is_unpartitioned():
             yield None, rows
             return
-        sources = {self._schema.find_column_name(part.source_id) for part in spec.fields}
-        narrow = rows.select([name for name in rows.column_names if name in sources])
-        keys = [part.partition_key for part in _determine_partitions(spec, self._schema, narrow)]
-        if len(keys) == 1:
-            # A night of an archive: picking all rows out of themselves would copy them twice.
-            yield keys[0], rows
-            return
-        for part in _determine_partitions(spec, self._schema, rows):
-            yield part.partition_key, part.arrow_table_partition
+        keys = [self._key_column(part, rows) for part in spec.fields]
+        codes = _codes(keys)
+        starts = np.flatnonzero(np.diff(codes)) + 1
+        if len(starts):  # Not for a night of an archive, whose rows are all of one partition.
+            order = np.argsort(codes, kind="stable")
+            rows = rows.take(pa.array(order))
+            keys = [key.take(pa.array(order)) for key in keys]
+            starts = np.flatnonzero(np.diff(codes[order])) + 1
+        for start, end in zip([0, *starts], [*starts, rows.num_rows], strict=True):
+            values = [
+                PartitionFieldValue(field=part, value=key[start].as_py())
+                for part, key in zip(spec.fields, keys, strict=True)
+            ]
+            yield PartitionKey(field_values=values, partition_spec=spec, schema=self._schema), rows[start:end]
+
+    def _key_column(self, part: PartitionField, rows: pa.Table) -> pa.Array:
+        source = self._schema.find_field(part.source_id)
+        key = part.transform.pyarrow_transform(source.field_type)(rows[source.name])
+        return key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key
 
     def _append(self, key: PartitionKey | None, rows: pa.Table) -> None:
         path = key.to_path() if key else ""
@@ -203,6 +215,15 @@ class FileWriter:
             **opened.writer.result().to_serialized_dict(),
         )
         self.written.append(WrittenFile(opened.rows, size, opened.path, pickle.dumps(described)))
+
+
+def _codes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """A number for each row, the same for rows of the same partition and for no others."""
+    codes = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        coded = key.dictionary_encode(null_encoding="encode")
+        _, codes = np.unique(codes * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)
+    return codes
 
 
 @dataclass

@@ -16,6 +16,7 @@ from frazil.crash import crash_point
 from frazil.errors import Conflict, NotFound
 from frazil.events.table import TableSpec, history_of
 from frazil.lake.catalog import Lake
+from frazil.lake.schema import FANOUT, TABLE_PROPERTIES
 from frazil.lake.table import LakeTable
 
 
@@ -111,10 +112,13 @@ def alter_entity(lake: Lake, name: str, change: Callable[[TableSpec], TableSpec]
 
 
 def brought_in_line(lake: Lake, entity: Entity) -> LakeTable:
-    """The base with the declaration of its history."""
-    if entity.base.spec == entity.spec:
-        return entity.base
-    return lake.alter(entity.base.name, lambda current: replace(entity.spec, partition=current.partition))
+    """The base with the declaration of its history, and written by one partition after the other."""
+    base = entity.base
+    if base.iceberg.properties.get(FANOUT) == "true":  # a base of an earlier version
+        base = lake.set_properties(base.name, {FANOUT: TABLE_PROPERTIES[FANOUT]})
+    if base.spec == entity.spec:
+        return base
+    return lake.alter(base.name, lambda current: replace(entity.spec, partition=current.partition))
 
 
 def drop_entity(lake: Lake, name: str) -> None:

@@ -51,6 +51,7 @@ _PLAIN: dict[str, IcebergType] = {
 }
 _TIME: dict[str, Transform[Any, Any]] = {"day": DayTransform(), "hour": HourTransform(), "month": MonthTransform()}
 
+FANOUT = "write.spark.fanout.enabled"
 TABLE_PROPERTIES = {
     "format-version": "2",
     # The commit is write-audit-publish: Spark stages, one compare-and-swap publishes.
@@ -62,9 +63,10 @@ TABLE_PROPERTIES = {
     "commit.retry.min-wait-ms": "20",
     "commit.retry.max-wait-ms": "200",
     "commit.retry.total-timeout-ms": "10000",
-    # One small file per partition and commit, without a shuffle.
+    # One small file per partition and commit, without a shuffle; one after the other, because an open one takes a
+    # megabyte of the heap and more. A commit to a few partitions says otherwise for itself.
     "write.distribution-mode": "none",
-    "write.spark.fanout.enabled": "true",
+    FANOUT: "false",
     "write.parquet.compression-codec": "zstd",
     # Each commit writes a whole metadata file; the old ones are of no use beyond a reader's patience.
     "write.metadata.delete-after-commit.enabled": "true",

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.classes import java_options
+from frazil.pipeline.local_files import install_local_files, local_files_settings
 from frazil.pipeline.spark_secrets import REDACTION, without_secrets
 from frazil.storage import Warehouse
 
@@ -79,12 +80,18 @@ def open_session(
         f"spark.sql.catalog.{SCRATCH}.warehouse": f"file://{tempfile.gettempdir()}/frazil-warm-{os.getpid()}",
         **(extra or {}),
     }
+    # Elsewhere the tasks run in other JVMs, which do not have the class.
+    has_local_files = settings["spark.master"].startswith("local")
+    if has_local_files:
+        settings |= local_files_settings(catalog_name) | local_files_settings(SCRATCH)
     _check_secret(settings)
     try:
         # The JVM gets its settings on its command line, which every user of the machine can read: the secrets follow
         # once it runs, before Spark starts in it.
         SparkContext._ensure_initialized(conf=_conf(without_secrets(settings)))
-        SparkContext.getOrCreate(_conf(settings))
+        context = SparkContext.getOrCreate(_conf(settings))
+        if has_local_files:
+            install_local_files(context)
         return SparkSession.builder.config(map=dict(settings)).getOrCreate()
     except (Py4JError, RuntimeError, OSError) as error:
         raise Misconfigured(

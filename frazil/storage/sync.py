@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from frazil.storage.warehouse import local_path
+
+_FEW_FILES = 16
+_AT_ONCE = 8
+"""A disk writes for several who wait at once in about the time that it takes for one."""
 
 
 def sync_files(urls: Iterable[str], *, below: str | None = None) -> int:
@@ -21,10 +27,18 @@ def sync_files(urls: Iterable[str], *, below: str | None = None) -> int:
     if below is not None:
         top = local_path(below)
         folders |= {folder for path in paths for folder in path.parents if folder.is_relative_to(top)}
-    for path in paths | folders:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    if len(paths) <= _FEW_FILES:
+        for path in paths | folders:
+            _sync(path)
+    else:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fsync") as threads:
+            list(threads.map(_sync, paths | folders))
     return len(paths)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -205,3 +205,30 @@ def test_pieces_of_several_partitions_are_told_apart(lake: Lake, nights: LakeTab
 
 def test_a_plan_does_not_show_the_keys_of_the_store(lake: Lake, nights: LakeTable, tmp_path: Path) -> None:
     assert "io=" not in repr(plan_files(lake, nights))
+
+
+def test_rows_of_many_partitions_are_each_in_theirs_in_their_order(lake: Lake) -> None:
+    spec = parse_table(
+        {
+            "name": "archive.spread",
+            "kind": "bulk",
+            "columns": {"at": "timestamp", "p": "string", "n": "long"},
+            "partition": ["day(at)", "p", "bucket(3,n)"],
+        }
+    )
+    table = lake.create_bulk(spec)
+    at = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=7 * (n % 90)) for n in range(500)]
+    names = [None if n % 7 == 0 else f"/{n % 3}" for n in range(500)]
+    given = {"at": pa.array(at, pa.timestamp("us", "UTC")), "p": names, "n": pa.array(range(500), pa.int64())}
+    files = written(lake, table, pa.table(given))
+    publish_load(lake, spec.name, Load("a", 500), files)
+    stored = lake.table(spec.name).iceberg.scan().to_arrow().sort_by("n")
+    assert stored["at"].to_pylist() == at and stored["p"].to_pylist() == names
+    for file in lake.table(spec.name).iceberg.scan().plan_files():
+        rows = pq.ParquetFile(local_path(file.file.file_path)).read()
+        assert len({day.date() for day in rows["at"].to_pylist()}) == 1 and len(rows["p"].unique()) == 1
+        assert rows["n"].to_pylist() == sorted(rows["n"].to_pylist())
+    one_day = lake.table(spec.name).iceberg.scan(row_filter="p == '/1' and at < '2026-01-02T00:00:00+00:00'")
+    assert sorted(one_day.to_arrow()["n"].to_pylist()) == [
+        n for n in range(500) if names[n] == "/1" and at[n] < datetime(2026, 1, 2, tzinfo=UTC)
+    ]

@@ -52,3 +52,16 @@ def test_an_object_store_does_this_itself(synced: list[str]) -> None:
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         sync_files([str(tmp_path / "nothing")])
+
+
+def test_many_files_are_flushed_as_well(tmp_path: Path, synced: list[str]) -> None:
+    """More than are flushed one after the other: each file, its folder, and the folder that names that."""
+    paths = [tmp_path / f"day={number}" / "rows" for number in range(40)]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("rows")
+    assert sync_files([str(path) for path in paths], below=str(tmp_path)) == 40
+    expected = {str(path) for path in paths} | {str(path.parent) for path in paths} | {str(tmp_path)}
+    assert set(synced) == expected and len(synced) == len(expected)
+    with pytest.raises(FileNotFoundError):
+        sync_files([*map(str, paths), str(tmp_path / "gone")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ from frazil.bus import EventBus
 from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
 from frazil.events import Mark, TableSpec, parse_table
 from frazil.events.decode import NDJSON, Limits, decode_events
+from frazil.events.partitions import PartitionKey
+from frazil.events.table import Partition
 from frazil.gateway.ingest import (
     Declarations,
     Prepared,
@@ -26,6 +29,7 @@ from frazil.gateway.ingest import (
     check_reached,
     until_committed,
 )
+from frazil.gateway.ingest.partition_budget import PartitionBudget
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.query.service import Queries
@@ -114,7 +118,9 @@ class Gateway:
             max_events=ingest.max_events,
             max_depth=ingest.max_depth,
             max_fields=ingest.max_fields,
+            max_partitions=ingest.max_partitions_per_request,
         )
+        self._partition_budget = PartitionBudget(ingest.max_partitions_per_day)
         self._rehearsal: asyncio.Task[None] | None = None
         self._pool_starting: asyncio.Task[None] | None = None
         self.queries: Queries | None = None
@@ -199,12 +205,15 @@ class Gateway:
         What decoding takes of memory is counted in `place`, until the events are written.
         """
         table = await self._open_to_events(name)
+        partition = (await self.directory.table(name)).spec.partition
         received_at = datetime.now(UTC)
         try:
             for _ in range(_DECODE_TRIES):
                 with place.memory() as memory:
                     limits = replace(self.limits, claim=memory.take)
-                    prepared = await self._prepared(body, content_type, table.spec, received_at, limits)
+                    prepared = await self._prepared(
+                        name, body, content_type, table.spec, partition, received_at, limits
+                    )
                     try:
                         receipt = await self.writers.of(table).submit(
                             prepared, urgent=urgent, patience_seconds=WARM_UP_PATIENCE_SECONDS
@@ -240,13 +249,24 @@ class Gateway:
         return table
 
     async def _prepared(
-        self, body: bytes, content_type: str, spec: TableSpec, received_at: datetime, limits: Limits
+        self,
+        name: str,
+        body: bytes,
+        content_type: str,
+        spec: TableSpec,
+        partition: Sequence[Partition],
+        received_at: datetime,
+        limits: Limits,
     ) -> Prepared:
-        def prepare() -> Prepared:
-            decoded = decode_events(body, content_type, spec, received_at=received_at, limits=limits)
-            return Prepared.of(decoded.batch, decoded.spec)
+        def prepare() -> tuple[Prepared, Sequence[PartitionKey]]:
+            decoded = decode_events(
+                body, content_type, spec, received_at=received_at, limits=limits, partition=partition
+            )
+            return Prepared.of(decoded.batch, decoded.spec), decoded.partitions
 
-        return prepare() if len(body) <= INLINE_BODY_BYTES else await asyncio.to_thread(prepare)
+        prepared, found = prepare() if len(body) <= INLINE_BODY_BYTES else await asyncio.to_thread(prepare)
+        self._partition_budget.take(name, found)
+        return prepared
 
     async def wait_visible(self, receipt: Receipt, *, timeout_seconds: float) -> int | None:
         """The snapshot that made the request's events visible; raises `VisibilityTimeout` when it takes longer."""

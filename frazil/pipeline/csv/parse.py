@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from frazil.events.checks import NO_CHECKS, Checks
 from frazil.events.json_text import shown
+from frazil.events.partitions import too_long, unfit_for_folder
+from frazil.events.table import Partition
 from frazil.events.types import ColumnType
 from frazil.pipeline.csv.borders import Mask
 from frazil.pipeline.csv.check import failures
@@ -43,6 +45,8 @@ class TargetColumn:
     type: ColumnType
     position: int | None
     checks: Checks = NO_CHECKS
+    partition: tuple[Partition, ...] = ()
+    """What the table is partitioned by, where this column is a part of it."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,10 @@ def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:
             judged.refuse(converted.unfit, column.name, given, f"is not of type {column.type}")
     for failed, reason in failures(values, column.type, column.checks):
         judged.refuse(failed, column.name, given, reason)
+    if column.partition and len(unfit := unfit_for_folder(column.partition, column.name, values)):
+        failed = np.zeros(len(values), dtype=np.bool_)
+        failed[unfit] = True
+        judged.refuse(failed, column.name, given, too_long(column.partition))
     return values
 
 

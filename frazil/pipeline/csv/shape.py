@@ -131,7 +131,8 @@ def targets(shape: FileShape, spec: TableSpec) -> tuple[tuple[TargetColumn, ...]
     columns = []
     for name, column in spec.columns.items():
         checks = column.checks if not column.required else replace(column.checks, not_null=True)
-        columns.append(TargetColumn(name, column.type, shape.position(name), checks))
+        partition = spec.partition if any(part.column == name for part in spec.partition) else ()
+        columns.append(TargetColumn(name, column.type, shape.position(name), checks, partition))
     extra = [
         TargetColumn(name, ColumnType("string"), position, NO_CHECKS)
         for position, name in enumerate(shape.names)

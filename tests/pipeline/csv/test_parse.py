@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.events.checks import NO_CHECKS, parse_checks
+from frazil.events.table import Partition
 from frazil.events.types import ColumnType, parse_type
 from frazil.pipeline.csv import Dialect, Parsed, Refusal, TargetColumn, parse, unique_values
 from frazil.pipeline.csv.convert import convert
@@ -220,3 +221,13 @@ def test_many_bad_values_among_many_good_ones(tmp_path: Path) -> None:
     found = parsed(tmp_path, "\n".join(lines), column("n", "long", 0), column("day", "date", 1))
     assert found.rows["n"].to_pylist() == list(range(2, 3000, 3))
     assert found.bad["raw"].to_pylist() == [line for row, line in enumerate(lines) if row % 3 != 2]
+
+
+def test_values_too_long_for_the_folder_of_a_partition_are_bad(tmp_path: Path) -> None:
+    partition = (Partition("identity", "name"), Partition("day", "at"))
+    name = TargetColumn("name", parse_type("string"), 0, NO_CHECKS, partition)
+    at = TargetColumn("at", parse_type("date"), 1, NO_CHECKS, partition)
+    found = parsed(tmp_path, f"{'x' * 250},2026-01-01\n{'x' * 251},2026-01-01\n,\n", name, at)
+    assert found.rows["_line"].to_pylist() == [1, 3]
+    (bad,) = found.bad.to_pylist()
+    assert (bad["line"], bad["column"]) == (2, "name") and "too long for a partition" in bad["reason"]
