@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from frazil.bus import Delivery, Stream
 from frazil.crash import crash_point
-from frazil.errors import BusGap, BusReplaced, Unavailable
+from frazil.errors import BusGap, BusReplaced, FrazilError, Unavailable
 from frazil.events.batch import ROWS, URGENT, Delivered, rows, whole
 from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
 from frazil.events.position import Token, sequence_of, start_of
@@ -241,8 +241,10 @@ class Committer:
 
         try:
             found = await isolate(rows, attempt, control_row(base.spec))
-        finally:
+        except FrazilError:  # any other error is of an engine that could not forget them either
             await self._blocking(self._target.forget_attempts)
+            raise
+        await self._blocking(self._target.forget_attempts)
         if found is None:
             return set()
         if not found:
