@@ -17,7 +17,7 @@ from frazil.access import Access, parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, FrazilError, Unavailable
 from frazil.gateway.http import Gateway, listen, serve
-from frazil.gateway.http.places import Places
+from frazil.gateway.http.server_paths import ServerPaths
 from frazil.gateway.settings import IngestSettings
 from frazil.lake import Lake, ask_job, finish_job, open_jobs
 from frazil.storage import Journal
@@ -207,7 +207,7 @@ async def test_no_error_names_a_path_to_who_is_not_an_admin(
 
 
 def test_only_paths_are_hidden() -> None:
-    places = Places(["/srv/frazil/data", "/opt/lake", "s3://lake/prod", "/", ""])
+    places = ServerPaths(["/srv/frazil/data", "/opt/lake", "s3://lake/prod", "/", ""])
     assert places.hidden("declare it first: POST /v1/tables") == "declare it first: POST /v1/tables"
     assert (
         places.hidden("/opt/lakes and /opt/lake/a.csv, '/srv/frazil/data/uploads/0f/a.csv'.")
@@ -215,7 +215,7 @@ def test_only_paths_are_hidden() -> None:
     )
     assert places.hidden({"at": ["file:///srv/frazil/data", 1, None]}) == {"at": ["…/data", 1, None]}
     assert places.hidden("s3://lake/prod/t/f.parquet: gone") == "…/f.parquet: gone"
-    assert json.dumps(Places([]).hidden({"a": "/opt/lake"})) == '{"a": "/opt/lake"}'
+    assert json.dumps(ServerPaths([]).hidden({"a": "/opt/lake"})) == '{"a": "/opt/lake"}'
 
 
 async def test_an_old_job_without_a_caller_is_nobodys(limited: Running, lake: Lake, tmp_path: Path) -> None:
