@@ -170,6 +170,10 @@ class Place:
         self._bytes = 0
         self._closed = False
 
+    @property
+    def token_id(self) -> str:
+        return self._identity.id
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Count this request among those that only wait. Inside of another wait of the same request, it is that one."""

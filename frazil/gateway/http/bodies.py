@@ -15,6 +15,7 @@ from starlette.types import Message
 from frazil.access.quotas import Memory
 from frazil.errors import FrazilError, InvalidInput, TooLarge
 from frazil.gateway.http.scopes import place_of
+from frazil.gateway.threads import to_the_end
 
 IDLE_SECONDS = 15.0
 TOTAL_SECONDS = 120.0
@@ -151,7 +152,7 @@ class Body:
         codec = _PACKED[encoding]
         try:
             with pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream:
-                while chunk := await asyncio.to_thread(stream.read, _UNPACK_CHUNK):
+                while chunk := await _read_in_thread(stream):
                     self.take(chunk)
                     if self.size > max_bytes:
                         raise _too_large(max_bytes)
@@ -162,6 +163,13 @@ class Body:
         del packed
         self._memory.give_back(size)
         return self.plain()
+
+
+async def _read_in_thread(stream: pa.CompressedInputStream) -> bytes:
+    """The next part. A request that is cancelled waits for it: the stream must not be closed while it is being read."""
+    reading = asyncio.get_running_loop().run_in_executor(None, stream.read, _UNPACK_CHUNK)
+    part: bytes = await to_the_end(reading)
+    return part
 
 
 async def json_body(request: Request, reader: BodyReader) -> Any:

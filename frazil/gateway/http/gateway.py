@@ -35,6 +35,7 @@ from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.query.service import Queries
 from frazil.gateway.search.served import ServedTables
 from frazil.gateway.settings import IngestSettings
+from frazil.gateway.threads import DecodeThreads
 from frazil.lake import Lake, LakeTable, snapshot_with
 from frazil.lake.settings import MaintenanceSettings
 from frazil.serving import QueryPool, QuerySettings
@@ -120,6 +121,7 @@ class Gateway:
             max_fields=ingest.max_fields,
             max_partitions=ingest.max_partitions_per_request,
         )
+        self._decode_threads = DecodeThreads()
         self._partition_budget = PartitionBudget(ingest.max_partitions_per_day)
         self._rehearsal: asyncio.Task[None] | None = None
         self._pool_starting: asyncio.Task[None] | None = None
@@ -185,6 +187,7 @@ class Gateway:
         if self.served is not None:
             await self.served.close()
         await self.writers.close()
+        self._decode_threads.close()
         await self.access.close()
         await self.directory.close()
 
@@ -212,7 +215,7 @@ class Gateway:
                 with place.memory() as memory:
                     limits = replace(self.limits, claim=memory.take)
                     prepared = await self._prepared(
-                        name, body, content_type, table.spec, partition, received_at, limits
+                        name, body, content_type, table.spec, partition, received_at, limits, place
                     )
                     try:
                         receipt = await self.writers.of(table).submit(
@@ -257,6 +260,7 @@ class Gateway:
         partition: Sequence[Partition],
         received_at: datetime,
         limits: Limits,
+        place: Place,
     ) -> Prepared:
         def prepare() -> tuple[Prepared, Sequence[PartitionKey]]:
             decoded = decode_events(
@@ -264,7 +268,8 @@ class Gateway:
             )
             return Prepared.of(decoded.batch, decoded.spec), decoded.partitions
 
-        prepared, found = prepare() if len(body) <= INLINE_BODY_BYTES else await asyncio.to_thread(prepare)
+        is_small = len(body) <= INLINE_BODY_BYTES
+        prepared, found = prepare() if is_small else await self._decode_threads.run(place.token_id, prepare)
         self._partition_budget.take(name, found)
         return prepared
 

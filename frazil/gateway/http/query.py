@@ -39,8 +39,12 @@ class Query:
         queries = queries_of(self._gateway)
         request.scope[AUDITED] = True
         ask = parse_ask(await json_body(request, self._bodies), accept=_accepted(request))
-        answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place_of(request).waiting)
-        return _response(ask, await while_connected(request, answering))
+        place = place_of(request)
+        answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place.waiting)
+        response = _response(ask, await while_connected(request, answering))
+        # Until the caller has read it: one that asks for much and reads nothing must not hold everybody's memory.
+        place.take(len(response.body))
+        return response
 
 
 def queries_of(gateway: Gateway) -> Queries:

@@ -22,6 +22,7 @@ from frazil.gateway.http.connection_table import ConnectionTable
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.open_files import RESERVED_FILES, allow_open_files, connections_within
 from frazil.gateway.http.uploads import forget_left_uploads
+from frazil.gateway.malloc import return_freed_memory
 from frazil.gateway.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ async def serve(
 
     Stopping means: take no new connections, answer the requests in flight, write what is queued, return.
     """
+    return_freed_memory()
     stopping = stop or _stopped_by_signals()
     limits = limits or ServerSettings()
     table = _open_table(limits)

@@ -23,7 +23,7 @@ from frazil.gateway.search.beside import Beside, Sink, WithAll
 from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
 from frazil.gateway.search.cuts import Found, Reach, TableCut
 from frazil.gateway.search.shelves import OpenShelf
-from frazil.gateway.search.threads import to_the_end
+from frazil.gateway.threads import to_the_end
 from frazil.serving import QueryPool
 from frazil.serving.search import Change, Generation, Reading, Serving
 from frazil.serving.settings import SearchSettings

@@ -31,7 +31,7 @@ from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.hits import told_hits, told_rows
 from frazil.gateway.search.question import Question, question
 from frazil.gateway.search.shelves import OpenShelf, Shelves
-from frazil.gateway.search.threads import to_the_end
+from frazil.gateway.threads import to_the_end
 from frazil.lake import LakeTable
 from frazil.serving import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.profiles import Profile, Profiles

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from pydantic import ByteSize
 
+from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
 from frazil.lake import Lake
 from frazil.serving import QueryPool, QuerySettings
 from tests.gateway.http.harness import commit, event
-from tests.gateway.http.sockets import Port, on_a_port, until
+from tests.gateway.http.sockets import Client, Port, on_a_port, until
 from tests.gateway.query.conftest import House
 
 
@@ -21,7 +23,8 @@ from tests.gateway.query.conftest import House
 async def port(lake: Lake, tmp_path: Path) -> AsyncIterator[Port]:
     bus = MemoryBus(max_bytes=1 << 20)
     pool = QueryPool(QuerySettings(workers=1), lake.warehouse, readable=[tmp_path / "audit"])
-    async with on_a_port(bus, lake, tmp_path, pool=pool) as started:
+    access = AccessSettings(token_memory=ByteSize(40_000_000))
+    async with on_a_port(bus, lake, tmp_path, pool=pool, access=access) as started:
         await until(lambda: pool.status()["ready"] > 0)
         await started.declare()
         yield started
@@ -53,6 +56,30 @@ async def test_queries_that_wait_for_a_commit(port: Port, lake: Lake) -> None:
     status, _, body = await late.answer()
     assert (status, body["rows"]) == (200, [[1]])
     late.hang_up()
+
+
+async def test_an_answer_that_nobody_reads_counts_until_it_is_read(port: Port) -> None:
+    greedy, others = await port.token("sql"), await port.token("sql")
+    quotas = port.gateway.quotas
+    most = quotas.limit("bytes").per_token
+    large = json.dumps({"sql": "SELECT repeat('x', 1000) FROM range(10000)", "max_rows": 10_000}).encode()
+    clients = [await port.begin("POST /v1/query", greedy, large)]
+    await until(lambda: quotas.used("bytes") > 10_000_000)
+    while len(clients) * 10_000_000 < most:
+        clients.append(await port.begin("POST /v1/query", greedy, large))
+    clients += [await port.begin("POST /v1/query", greedy, large) for _ in range(2)]
+    await until(lambda: "too_many_bytes_in_flight" in _codes(clients), 120)
+    assert quotas.used("bytes") <= most
+    small = await port.http.post("/v1/query", json={"sql": "SELECT 1"}, headers=others)
+    assert small.json()["rows"] == [[1]]
+    for client in clients:
+        client.hang_up(abrupt=True)
+    await until(lambda: quotas.used("requests") == quotas.used("bytes") == 0)
+
+
+def _codes(clients: list[Client]) -> str:
+    """What the clients have got so far, as far as it is at hand."""
+    return " ".join(bytes(client.reader._buffer[:2000]).decode() for client in clients)  # type: ignore[attr-defined]
 
 
 @pytest.mark.asyncio(loop_scope="module")

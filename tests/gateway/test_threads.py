@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from frazil.gateway.search.threads import to_the_end
+from frazil.gateway.threads import DecodeThreads, to_the_end
 
 
 async def test_a_cancellation_waits_for_the_thread() -> None:
@@ -39,3 +39,29 @@ async def test_without_one_it_is_the_result_or_the_error() -> None:
 
 async def _in_thread(work: Callable[[], int]) -> int:
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+async def test_a_token_decodes_one_body_at_a_time_and_leaves_a_thread_to_others() -> None:
+    threads = DecodeThreads(2)
+    go = threading.Event()
+    begun: list[str] = []
+
+    def work(name: str) -> Callable[[], None]:
+        def decode() -> None:
+            begun.append(name)
+            go.wait(60)
+
+        return decode
+
+    greedy = [asyncio.create_task(threads.run("greedy", work("greedy"))) for _ in range(5)]
+    await asyncio.sleep(0)
+    for one in greedy[:2]:  # whoever hangs up frees no thread: the work goes on
+        one.cancel()
+    other = asyncio.create_task(threads.run("other", work("other")))
+    async with asyncio.timeout(60):
+        while "other" not in begun:
+            await asyncio.sleep(0.01)
+    assert begun.count("greedy") <= 1
+    go.set()
+    await asyncio.gather(other, *greedy, return_exceptions=True)
+    threads.close()
