@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -28,21 +29,24 @@ class Jobs:
     async def list(self, request: Request) -> Response:
         admin_only(request)
         only(request)
-        return answer({"jobs": await asyncio.to_thread(list_jobs, self._gateway.lake.registry)})
+        jobs = await asyncio.to_thread(list_jobs, self._gateway.lake.registry)
+        await self._see_what_they_did(jobs)
+        return answer({"jobs": jobs})
 
     async def show(self, request: Request) -> Response:
-        """For admins, and for the token that asked for it; to others there is no such job.
-
-        Whoever is told that it is done finds here what it did, without waiting for the next look at the catalog.
-        """
+        """For admins, and for the token that asked for it; to others there is no such job."""
         only(request)
         identity = identity_of(request)
         told = await asyncio.to_thread(job_status, self._gateway.lake.registry, request.path_params["id"][:100])
         if not identity.is_admin and told["asked_by"] != identity.id:
             raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
-        if told["state"] == "done":
-            await self._gateway.directory.refresh()
+        await self._see_what_they_did([told])
         return answer(told if identity.is_admin else self._for_others(told))
+
+    async def _see_what_they_did(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        """Whoever is told that a job is done finds here what it did, without waiting for the next look at the catalog."""
+        if any(job["state"] == "done" for job in jobs):
+            await self._gateway.directory.refresh()
 
     def _for_others(self, told: dict[str, Any]) -> dict[str, Any]:
         """Without paths of this machine, and without the words of an exception that nobody foresaw."""
