@@ -44,7 +44,7 @@ class Jobs:
         return answer(told if identity.is_admin else self._for_others(told))
 
     async def _see_what_they_did(self, jobs: Sequence[Mapping[str, Any]]) -> None:
-        """Whoever is told that a job is done finds here what it did, without waiting for the next look at the catalog."""
+        """Look at the catalog, so that whoever is told that a job is done finds here what it did."""
         if any(job["state"] == "done" for job in jobs):
             await self._gateway.directory.refresh()
 

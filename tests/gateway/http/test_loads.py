@@ -88,6 +88,17 @@ async def test_rows_are_replaced_by_admins_only(gateway: Running, lake: Lake, tm
     assert hidden.status_code == 404, "a job is shown to who asked for it"
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/{id}"])
+async def test_who_is_told_that_a_job_is_done_finds_what_it_did(gateway: Running, lake: Lake, path: str) -> None:
+    gateway.gateway.directory._poll_seconds = 3600.0
+    await gateway.gateway.directory.refresh()
+    job = ask_job(lake.registry, "csv", "main.loaded", {}, asked_by="admin")
+    lake.create_bulk(parse_table({"name": "loaded", "kind": "bulk", "columns": {"n": "long"}}))
+    finish_job(lake.registry, job, {"state": "done", "rows": 0})
+    assert (await gateway.http.get(path.format(id=job.id))).status_code == 200
+    assert "main.loaded" in {table.name for table in gateway.gateway.directory.tables()}
+
+
 async def test_files_of_the_pipeline_are_named_by_whole_paths(gateway: Running, lake: Lake, tmp_path: Path) -> None:
     pipeline_says(tmp_path, "ok")
     body: dict[str, Any] = {"table": "orders", "files": ["/data/a.csv"], "uploaded": True}
