@@ -6,11 +6,15 @@ import pytest
 
 # The longest of all first. A file that is missing here is only run later than it might be.
 LONG = (
+    "tests/flow/test_faults.py",
+    "tests/flow/test_availability.py",
     "tests/flow/test_crash_points.py",
     "tests/flow/test_kills.py",
     "tests/bench/test_bulk.py",
     "tests/flow/test_sources.py",
     "tests/flow/test_docs.py",
+    "tests/flow/test_pipeline_faults.py",
+    "tests/pipeline/test_partitions_on_spark.py",
     "tests/bench/test_bench.py",
     "tests/pipeline/test_fold_on_spark.py",
     "tests/pipeline/test_commit_on_s3.py",
