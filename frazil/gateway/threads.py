@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -41,11 +41,12 @@ class DecodeThreads:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    async def run(self, token_id: str, work: Callable[[], T]) -> T:
-        """Do the work when no other of this token is being done."""
+    async def run(self, token_id: str, work: Callable[[], T], check: Callable[[], Awaitable[None]]) -> T:
+        """Do the work when no other of this token is being done. `check` is called then, and raises if nobody waits."""
         turn = self._turns.get(token_id) or asyncio.Lock()
         self._turns[token_id] = turn
         async with turn:
+            await check()
             return await to_the_end(asyncio.get_running_loop().run_in_executor(self._executor, work))
 
     def close(self) -> None:

@@ -53,15 +53,41 @@ async def test_a_token_decodes_one_body_at_a_time_and_leaves_a_thread_to_others(
 
         return decode
 
-    greedy = [asyncio.create_task(threads.run("greedy", work("greedy"))) for _ in range(5)]
+    greedy = [asyncio.create_task(threads.run("greedy", work("greedy"), nobody_left)) for _ in range(5)]
     await asyncio.sleep(0)
     for one in greedy[:2]:  # whoever hangs up frees no thread: the work goes on
         one.cancel()
-    other = asyncio.create_task(threads.run("other", work("other")))
+    other = asyncio.create_task(threads.run("other", work("other"), nobody_left))
     async with asyncio.timeout(60):
         while "other" not in begun:
             await asyncio.sleep(0.01)
     assert begun.count("greedy") <= 1
     go.set()
     await asyncio.gather(other, *greedy, return_exceptions=True)
+    threads.close()
+
+
+async def nobody_left() -> None:
+    """Everybody is still connected."""
+
+
+async def test_what_waited_for_its_turn_is_not_done_for_one_who_has_left() -> None:
+    threads = DecodeThreads(2)
+    go = threading.Event()
+    done: list[str] = []
+
+    async def left() -> None:
+        raise ConnectionError("the caller hung up")
+
+    first = asyncio.create_task(threads.run("token", lambda: go.wait(60), nobody_left))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(threads.run("token", lambda: done.append("second"), left))
+    third = asyncio.create_task(threads.run("token", lambda: done.append("third"), nobody_left))
+    await asyncio.sleep(0)
+    go.set()
+    assert await first
+    with pytest.raises(ConnectionError):
+        await second
+    await third
+    assert done == ["third"]
     threads.close()

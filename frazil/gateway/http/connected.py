@@ -39,6 +39,12 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait({working, leaving})
 
 
+async def check_connected(request: Request) -> None:
+    """Raise `ClientGone` if the caller has hung up. To be called when the body has been read."""
+    if await request.is_disconnected():
+        raise ClientGone("the caller hung up")
+
+
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.access import Forbidden, Place
+from frazil.access import Forbidden
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.decode import NDJSON
 from frazil.events.raw_event import raw_event
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.connected import check_connected
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, table_of, whole_number
 from frazil.gateway.http.scopes import admin_only, identity_of, no_such_table, place_of
@@ -56,7 +58,7 @@ class TableDeadLetters:
         resent = 0
         refused: Letters = []
         for chunk in _chunks(chosen[:_MOST]):
-            taken, wrong = await self._publish(name, chunk, place_of(request))
+            taken, wrong = await self._publish(name, chunk, request)
             refused += wrong
             keys = [(one["stream"], one["position"]) for one in taken]
             resent += await asyncio.to_thread(remove_dead_letters, self._gateway.lake, name, keys) if keys else 0
@@ -89,11 +91,18 @@ class TableDeadLetters:
         settled = [one for one in letters if _is_settled(one, fed)]
         return letters, [one for one in settled if wanted is None or one["position"] in wanted]
 
-    async def _publish(self, name: str, chunk: Sequence[Letter], place: Place) -> tuple[Letters, Letters]:
+    async def _publish(self, name: str, chunk: Sequence[Letter], request: Request) -> tuple[Letters, Letters]:
         """Those that were taken, and why the others were not."""
         body = b"\n".join(raw_event(letter) for letter in chunk)
         try:
-            await self._gateway.ingest(name, body, NDJSON[0], urgent=False, place=place)
+            await self._gateway.ingest(
+                name,
+                body,
+                NDJSON[0],
+                urgent=False,
+                place=place_of(request),
+                check_caller=partial(check_connected, request),
+            )
             return [*chunk], []
         except (InvalidInput, Conflict) as error:
             if len(chunk) == 1:
@@ -101,7 +110,7 @@ class TableDeadLetters:
         taken: Letters = []
         refused: Letters = []
         for letter in chunk:
-            good, wrong = await self._publish(name, [letter], place)
+            good, wrong = await self._publish(name, [letter], request)
             taken += good
             refused += wrong
         return taken, refused

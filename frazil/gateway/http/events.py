@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from frazil.errors import InvalidInput
 from frazil.gateway.http.answers import answer
 from frazil.gateway.http.bodies import BodyReader
-from frazil.gateway.http.connected import while_connected
+from frazil.gateway.http.connected import check_connected, while_connected
 from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.parameters import only, seconds, table_of
 from frazil.gateway.http.scopes import ingest_only, place_of
@@ -49,5 +51,10 @@ class Events:
         with await self._bodies.read(request, limit) as body:
             content = await body.unpacked(request.headers.get("content-encoding", ""), limit)
             return await self._gateway.ingest(
-                name, content, request.headers.get("content-type", ""), urgent=urgent, place=place_of(request)
+                name,
+                content,
+                request.headers.get("content-type", ""),
+                urgent=urgent,
+                place=place_of(request),
+                check_caller=partial(check_connected, request),
             )

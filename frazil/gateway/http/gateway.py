@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -202,10 +202,20 @@ class Gateway:
             )
         await self.pool.check_filter(expression, self.directory.spec_of(table).row_schema())
 
-    async def ingest(self, name: str, body: bytes, content_type: str, *, urgent: bool, place: Place) -> Receipt:
+    async def ingest(
+        self,
+        name: str,
+        body: bytes,
+        content_type: str,
+        *,
+        urgent: bool,
+        place: Place,
+        check_caller: Callable[[], Awaitable[None]],
+    ) -> Receipt:
         """Decode, judge and write the events of one request; the receipt says that they are durable.
 
-        What decoding takes of memory is counted in `place`, until the events are written.
+        What decoding takes of memory is counted in `place`, until the events are written. `check_caller` raises where
+        the caller is gone: a large body that waited for its turn is not decoded for nobody.
         """
         table = await self._open_to_events(name)
         partition = (await self.directory.table(name)).spec.partition
@@ -215,7 +225,7 @@ class Gateway:
                 with place.memory() as memory:
                     limits = replace(self.limits, claim=memory.take)
                     prepared = await self._prepared(
-                        name, body, content_type, table.spec, partition, received_at, limits, place
+                        name, body, content_type, table.spec, partition, received_at, limits, place, check_caller
                     )
                     try:
                         receipt = await self.writers.of(table).submit(
@@ -261,6 +271,7 @@ class Gateway:
         received_at: datetime,
         limits: Limits,
         place: Place,
+        check_caller: Callable[[], Awaitable[None]],
     ) -> Prepared:
         def prepare() -> tuple[Prepared, Sequence[PartitionKey]]:
             decoded = decode_events(
@@ -268,8 +279,10 @@ class Gateway:
             )
             return Prepared.of(decoded.batch, decoded.spec), decoded.partitions
 
-        is_small = len(body) <= INLINE_BODY_BYTES
-        prepared, found = prepare() if is_small else await self._decode_threads.run(place.token_id, prepare)
+        if len(body) <= INLINE_BODY_BYTES:
+            prepared, found = prepare()
+        else:
+            prepared, found = await self._decode_threads.run(place.token_id, prepare, check_caller)
         self._partition_budget.take(name, found)
         return prepared
 
