@@ -456,7 +456,9 @@ async def test_what_is_held_is_said_again(place: Place) -> None:
         # What is held is not removed, be it as old and as unwanted as can be.
         for year in (2, 3, 4):
             await place.promote(place.of_year(year, watermark=100 + year))
-        await half.serves(place.shelf().register().current or entry)
+        newest = place.shelf().register().current or entry
+        await half.serves(newest)
+        await until(lambda: place.shelf().leases()[0].generations == (newest.generation,), "a lease of that alone")
         policy = Policy(keep=2, grace_seconds=-60, silent_seconds=3600, lease_seconds=60)
         shelf = place.shelf()
         shelf.policy = policy
