@@ -24,9 +24,9 @@ FAULT_SECONDS = 9.0
 NOTICED_SECONDS = {"receipts": 4.0, "answers": 4.0, "commits": 7.0}
 """How long health may take to notice: a look at the bus takes up to 2 s and is kept for one; a pipeline that is silent
 for 4 s while events wait is told a second later."""
-SETTLED_SECONDS = {"receipts": 1.0, "answers": 1.0, "commits": 5.0}
+SETTLED_SECONDS = {"receipts": 2.0, "answers": 3.0, "commits": 5.0}
 """How long before the end of an outage everything may work already: the last request that hung ends a moment after the
-fault, or with the first commit, which takes seconds on a busy machine."""
+fault, with the first query of a worker that has just started, or with the first commit: seconds on a busy machine."""
 RECOVERED_SECONDS = 5.0
 HANGS_SECONDS = 3.0
 """A request that takes longer than this counts as not possible."""
