@@ -21,7 +21,7 @@ from frazil.pipeline.heartbeat import EngineHeartbeat
 from frazil.pipeline.jobs import JobRunner
 from frazil.pipeline.report import REPORT_SECONDS, Report, TableReport
 from frazil.pipeline.row_errors import is_out_of_memory
-from frazil.pipeline.suspects import Suspects
+from frazil.pipeline.suspects import Suspect, Suspects
 from frazil.pipeline.target import Target
 from frazil.pipeline.upkeep import Upkeep
 from frazil.storage import Journal
@@ -37,8 +37,12 @@ _TOLD_SECONDS = 3.0
 """That something was begun again is told for so long after it."""
 _HELD_SECONDS = 5.0
 _LONGEST_HELD_SECONDS = 30.0
-"""A table that the engine was lost with again leaves the first seconds of the next one to the others, more with each
-loss: of several suspects, those that are not to blame have committed before the one that is."""
+"""A table that the engine was lost with again begins when each table that it was lost with less often has had its first
+cycle, and some seconds later, more with each loss: of several suspects, those that are not to blame have committed
+before the one that is."""
+_TURN_POLL_SECONDS = 0.1
+_LONGEST_TURN_SECONDS = 300.0
+"""A first cycle that takes longer is not waited for: that table has a trouble of its own."""
 
 
 class Pipeline:
@@ -78,7 +82,8 @@ class Pipeline:
         self._upkeep: Upkeep | None = None
         self._suspects = Suspects(suspects_path)
         self._heartbeat = EngineHeartbeat(is_alive)
-        self._started_at = time.monotonic()
+        self._had_turn: set[str] = set()
+        """Tables whose first cycle in this process is over, whether it committed, found nothing or failed."""
         self._beside: dict[str, tuple[float, str]] = {}
         """What ended by an error beside the commits and is begun again: until when that is told, and the error."""
         self._report = Report()
@@ -187,6 +192,7 @@ class Pipeline:
         if isinstance(error, EngineGone):
             raise error
         del self._tasks[name]
+        self._had_turn.discard(name)
         self._committers.pop(name, None)
         if isinstance(error, Exception) and is_there:
             self._failed(name, error)  # that one table's trouble: it is begun again
@@ -233,16 +239,25 @@ class Pipeline:
                 self._suspects.ended(name)
                 await self._pause_after(name, error)
                 committer, drained = None, self._stopping.is_set()
+            finally:
+                self._had_turn.add(name)
 
     async def _held_back(self, name: str) -> None:
-        """A table that the engine was lost with more than once begins when the others have had their turn."""
+        """A table that the engine was lost with begins when those that it was lost with less often had their turn."""
         suspect = self._suspects.of(name)
-        if suspect is None:
+        if suspect is None or name in self._had_turn:
             return
         pause = min(_HELD_SECONDS * (suspect.losses - 1), _LONGEST_HELD_SECONDS)
-        if (left := self._started_at + pause - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), left)
+        deadline = time.monotonic() + _LONGEST_TURN_SECONDS
+        while self._goes_before(suspect) and not self._stopping.is_set() and time.monotonic() < deadline:
+            await asyncio.sleep(_TURN_POLL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), pause)
+
+    def _goes_before(self, suspect: Suspect) -> set[str]:
+        """Tables that have not had their first cycle, and that the engine was lost with less often."""
+        losses = {name: held.losses for name, held in self._suspects.all().items()}
+        return {name for name in self._tasks.keys() - self._had_turn if losses.get(name, 0) < suspect.losses}
 
     async def _open(self, name: str) -> tuple[Target, Committer]:
         target = self._make_target(name)

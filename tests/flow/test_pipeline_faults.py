@@ -84,7 +84,7 @@ def test_an_event_that_kills_the_jvm_is_traced_while_another_table_commits() -> 
         for table in ("clicks", "orders"):
             product.declare(table, COLUMNS)
         publish(product, "orders", ["first", DEADLY])
-        beside = ["c0"]
+        beside, committed = ["c0"], list[str]()
         publish(product, "clicks", beside)
         pipeline = product.run(module="tests.flow.deadly_pipeline")
         while ended(product, pipeline):
@@ -92,9 +92,10 @@ def test_an_event_that_kills_the_jvm_is_traced_while_another_table_commits() -> 
             assert len(beside) < 8, "it is never found"
             held = json.loads((product.data / "run" / "suspects.json").read_text())
             assert "main.orders" in held
+            committed, before = stored(product, "clicks"), committed
             # In the first life, and so in the second, both are under suspicion alike.
             if len(beside) > 2:
-                assert set(beside) == set(stored(product, "clicks")), "the other table commits in every life"
+                assert len(committed) > len(before), "the other table commits in every life"
             beside.append(f"c{len(beside)}")
             publish(product, "clicks", beside[-1:])
             pipeline = product.run(module="tests.flow.deadly_pipeline")

@@ -36,6 +36,7 @@ PROMISED = {
     "table_changed",
     "table_exists",
     "table_not_found",
+    "table_replaced",
     "warming",
 }
 USERS: dict[str, Any] = {"kind": "entity", "key": ["title"], "columns": NOTES["columns"], "text": ["body"]}
