@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.gateway.cli import main
+from frazil.cli import main
 
 if __name__ == "__main__":
     main()

@@ -17,17 +17,15 @@ from typing import Any
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
-from frazil.access.settings import AccessSettings
+from frazil.access import AccessSettings
 from frazil.bus.settings import BusSettings
-from frazil.embedding.settings import ModelSettings
+from frazil.embedding import ModelSettings
 from frazil.errors import Misconfigured
-from frazil.lake.settings import CatalogSettings, MaintenanceSettings
-from frazil.pipeline.settings import MailSettings, PipelineSettings, SourceSettings, WatchSettings, flat_settings
-from frazil.pipeline.spark_secrets import is_secret
-from frazil.serving.settings import SearchSettings
-from frazil.serving.sql.settings import QuerySettings
-from frazil.storage.secrets import read_private
-from frazil.storage.settings import WarehouseSettings
+from frazil.lake import CatalogSettings, MaintenanceSettings
+from frazil.pipeline import MailSettings, PipelineSettings, SourceSettings, WatchSettings, flat_settings, is_secret
+from frazil.serving import SearchSettings
+from frazil.serving.sql import QuerySettings
+from frazil.storage import WarehouseSettings, read_private
 
 __all__ = [
     "AccessSettings",

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from frazil.pipeline.session import packages
+from frazil.pipeline import packages
 
 # Where Spark 4.1 puts what it resolved, unless told otherwise; if it moves, we fetch once more than needed.
 RESOLVED = Path.home() / ".ivy2.5.2" / "jars"

@@ -23,5 +23,5 @@ compile() {
 
 compile requirements.txt pyproject.toml requirements.in "$@"
 compile requirements-dev.txt pyproject.toml requirements.in requirements-dev.in --constraint requirements.txt "$@"
-compile frazil/bench/control/requirements-dlt.txt frazil/bench/control/requirements-dlt.in "$@"
-compile frazil/bench/control/requirements-vectors.txt frazil/bench/control/requirements-vectors.in "$@"
+compile benchmarks/control/requirements-dlt.txt benchmarks/control/requirements-dlt.in "$@"
+compile benchmarks/control/requirements-vectors.txt benchmarks/control/requirements-vectors.in "$@"

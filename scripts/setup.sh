@@ -170,7 +170,7 @@ need_postgres() {
 
 fingerprint() { # fingerprint PROFILE LOCK
     "$venv/bin/python" - "$1" "$2" pyproject.toml scripts/setup.sh scripts/fetch_jars.py frazil/pipeline/session.py \
-        frazil/pipeline/classes.py <<'PY'
+        frazil/pipeline/class_archive.py <<'PY'
 import hashlib, pathlib, sys
 digest = hashlib.sha256(f"{sys.argv[1]} {sys.version}".encode())
 for path in map(pathlib.Path, sys.argv[2:]):
@@ -216,5 +216,5 @@ fi
 step "Spark jars" "check the network, then run this again" \
     retried "$venv/bin/python" scripts/fetch_jars.py ${jar_sets[@]+"${jar_sets[@]}"} --list "$venv/setup.$profile.jars"
 # Only a quicker start: where it cannot be made, frazil runs without.
-step "Spark class archive" "" bash -c "$venv/bin/python -m frazil.pipeline.classes || true"
+step "Spark class archive" "" bash -c "$venv/bin/python -m frazil.pipeline.class_archive || true"
 fingerprint "$profile" "$lock" >"$venv/setup.$profile.stamp"

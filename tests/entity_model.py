@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.lake import Entity, Lake, load_entity
-from frazil.lake.table import FOLDED_ROWS, WATERMARK, WATERMARK_SEQUENCE
+from frazil.lake.catalog import FOLDED_ROWS, WATERMARK, Entity, Lake, load_entity
+from frazil.lake.catalog.table import WATERMARK_SEQUENCE
 
 Row = dict[str, Any]
 

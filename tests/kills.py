@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil import crash
-from frazil.lake import Lake, open_lake
+from frazil.lake.catalog import Lake, open_lake
 from frazil.storage import Warehouse
 from tests.forks import context
 

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.bus import EventBus, Message, Stream
-from frazil.events.batch import ROWS, encode
-from frazil.events.table import TableSpec, parse_table
-from frazil.lake import Lake, LakeTable, open_lake
-from frazil.pipeline.session import open_session, packages
+from frazil.events import ROWS, encode
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.lake.catalog import Lake, LakeTable, open_lake
+from frazil.pipeline import open_session, packages
 from frazil.storage import Warehouse
 from tests.quick_jvm import QUICK_JVM
 

@@ -11,10 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.bus import Stream
-from frazil.lake import Lake, LakeTable, open_lake
-from frazil.pipeline.committer import Committer, Limits
+from frazil.lake.catalog import Lake, LakeTable, open_lake
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
 from frazil.pipeline.session import catalog_settings
-from frazil.pipeline.target import SparkTarget
 from frazil.storage import Warehouse
 from tests.contract.fault_proxy import FaultProxy, running_proxy
 from tests.contract.seaweed import SeaweedServer, running_seaweed

@@ -14,7 +14,7 @@ import pytest
 
 import frazil
 from frazil.client import Client, locate
-from frazil.client.wire import arrow_batches, encode, event_batches
+from frazil.client.event_bodies import arrow_batches, encode, event_batches
 from frazil.errors import (
     BadEvents,
     Conflict,
@@ -27,8 +27,8 @@ from frazil.errors import (
     Unavailable,
     VisibilityTimeout,
 )
-from frazil.events.position import Token
-from tests.gateway.cli.contract_server import TOKEN, ContractServer, problem, serving
+from frazil.events import Token
+from tests.cli.contract_server import TOKEN, ContractServer, problem, serving
 
 
 @pytest.fixture

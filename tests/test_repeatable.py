@@ -33,7 +33,7 @@ def drawn(folder: Path, *options: str, loads: str = "") -> str:
 
 def test_a_run_repeats_the_one_before_and_a_search_does_not(tmp_path: Path) -> None:
     plain = drawn(tmp_path)
-    assert drawn(tmp_path, loads="frazil.vault.columns frazil.events.decode frazil.bus.nats") == plain
+    assert drawn(tmp_path, loads="frazil.vault.columns frazil.events.decoding.body frazil.bus.nats") == plain
     assert not (tmp_path / "examples").exists(), "nothing is kept for the next run"
     search = ("--hypothesis-profile=explore", "--hypothesis-seed=7")
     searched = drawn(tmp_path, *search)

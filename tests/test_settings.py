@@ -181,7 +181,7 @@ def test_a_remote_address_needs_a_word_of_consent() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["frazil", "frazil.client", "frazil.settings", "frazil.gateway.cli", "frazil.runtime.supervisor"]
+    "module", ["frazil", "frazil.client", "frazil.settings", "frazil.cli", "frazil.runtime.supervisor"]
 )
 def test_the_way_to_the_first_event_imports_nothing_heavy(module: str) -> None:
     """`frazil up` has three seconds until it accepts events; importing these libraries takes most of them."""

@@ -1,64 +1,31 @@
-"""Access: who may do what. Tokens and their grants, how often they may call, and the log of what they did.
-
-The names below are imported when they are first used: the settings of this room are read by every command, which must
-not wait for what only a gateway needs.
-"""
+"""Access: tokens, grants, quotas, rate limits and the audit log."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.access.audit import AuditEntry, AuditLog
-    from frazil.access.door import Access
-    from frazil.access.grants import Grant, ReadGrant, parse_grants
-    from frazil.access.identity import ADMIN, Forbidden, Identity
-    from frazil.access.quotas import Place, QuotaExceeded, Quotas
-    from frazil.access.rates import RateLimited
-    from frazil.access.settings import AccessSettings
-    from frazil.access.tokens import TokenRecord, TokenStore
+    from frazil.access.access_control import Access as Access
+    from frazil.access.audit import AuditEntry as AuditEntry
+    from frazil.access.audit import AuditLog as AuditLog
+    from frazil.access.audited import Trace as Trace
+    from frazil.access.audited import audited as audited
+    from frazil.access.grants import Grant as Grant
+    from frazil.access.grants import ReadGrant as ReadGrant
+    from frazil.access.grants import matching as matching
+    from frazil.access.grants import parse_grants as parse_grants
+    from frazil.access.identity import Forbidden as Forbidden
+    from frazil.access.identity import Identity as Identity
+    from frazil.access.mask_salt import shared_mask_salt as shared_mask_salt
+    from frazil.access.quotas import KINDS as KINDS
+    from frazil.access.quotas import Memory as Memory
+    from frazil.access.quotas import Place as Place
+    from frazil.access.quotas import Quotas as Quotas
+    from frazil.access.rate_limit import RateLimited as RateLimited
+    from frazil.access.settings import AccessSettings as AccessSettings
+    from frazil.access.token_secret import id_of as id_of
+    from frazil.access.token_store import TokenRecord as TokenRecord
 
-_HOMES = {
-    "ADMIN": "identity",
-    "Access": "door",
-    "AccessSettings": "settings",
-    "AuditEntry": "audit",
-    "AuditLog": "audit",
-    "Forbidden": "identity",
-    "Grant": "grants",
-    "Identity": "identity",
-    "Place": "quotas",
-    "QuotaExceeded": "quotas",
-    "Quotas": "quotas",
-    "RateLimited": "rates",
-    "ReadGrant": "grants",
-    "TokenRecord": "tokens",
-    "TokenStore": "tokens",
-    "parse_grants": "grants",
-}
-
-__all__ = [
-    "ADMIN",
-    "Access",
-    "AccessSettings",
-    "AuditEntry",
-    "AuditLog",
-    "Forbidden",
-    "Grant",
-    "Identity",
-    "Place",
-    "QuotaExceeded",
-    "Quotas",
-    "RateLimited",
-    "ReadGrant",
-    "TokenRecord",
-    "TokenStore",
-    "parse_grants",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __all__ = lazy_door(__name__)

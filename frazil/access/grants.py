@@ -29,7 +29,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from frazil.errors import InvalidInput
-from frazil.events.table import SYSTEM_NAMESPACE, embedded_of, entity_of, table_name
+from frazil.events.declaration import SYSTEM_NAMESPACE, embedded_of, entity_of, table_name
 
 _MASK = r"^(?:null|redact|hash(?:\([a-z][a-z0-9_]{0,62}\))?)\Z"
 # A stored grant with another mask is not read, and its token refused: none is shown more than was granted.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from frazil.bus import BusMoved, Delivery, Message, StreamMissing
-from frazil.bus.rules import (
+from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
     check_publish,

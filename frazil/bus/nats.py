@@ -21,9 +21,9 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from frazil.bus import BusMoved, Delivery, Message, StreamMissing
-from frazil.bus.nats_link import REQUEST_SECONDS, ApiError, Link, NoAnswerer, answer
-from frazil.bus.news import News
-from frazil.bus.rules import (
+from frazil.bus.head_watch import News
+from frazil.bus.nats_connection import REQUEST_SECONDS, ApiError, Link, NoAnswerer, answer
+from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
     check_publish,
@@ -132,7 +132,7 @@ class NatsBus:
                 return sorted(_table_name(stream) for stream in found if stream.startswith(_PREFIX))
 
     async def check(self) -> dict[str, str]:
-        from frazil.bus.nats_check import check_server, check_stream
+        from frazil.bus.nats_durability import check_server, check_stream
 
         facts = await check_server(self.url, self.credentials, self.writer)
         names = await self.names()

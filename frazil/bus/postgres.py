@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from frazil.bus import BusMoved, Delivery, Message, StreamMissing
-from frazil.bus.news import News
-from frazil.bus.postgres_link import CHANNEL, PostgresLink
+from frazil.bus.head_watch import News
+from frazil.bus.postgres_connection import CHANNEL, PostgresLink
 from frazil.bus.postgres_queue import Claim, Queue
-from frazil.bus.rules import (
+from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
     check_publish,
@@ -35,7 +35,7 @@ from frazil.bus.rules import (
 from frazil.errors import Conflict, FrazilError, Misconfigured
 
 if TYPE_CHECKING:
-    from frazil.bus.postgres_link import Connection
+    from frazil.bus.postgres_connection import Connection
 
 _log = logging.getLogger(__name__)
 

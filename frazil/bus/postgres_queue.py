@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.bus import Delivery
-from frazil.bus.postgres_link import PostgresLink
-from frazil.bus.rules import gap
+from frazil.bus.postgres_connection import PostgresLink
+from frazil.bus.stream_rules import gap
 from frazil.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
-    from frazil.bus.postgres_link import Connection
+    from frazil.bus.postgres_connection import Connection
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frazil.client.answer import Answer, Cut
 from frazil.client.artifacts import Artifacts
 from frazil.client.builds import Builds
 from frazil.client.dead_letters import DeadLetters
 from frazil.client.embeddings import Embeddings
+from frazil.client.event_bodies import Body, arrow_batches, event_batches
 from frazil.client.loads import Loads
-from frazil.client.queries import merged, table_path
-from frazil.client.results import Answer, Cut
-from frazil.client.searching import SearchAnswer, SearchHit, Searching
+from frazil.client.maintenance import Upkeep
+from frazil.client.search import SearchAnswer, SearchHit, Searching
+from frazil.client.sql import merged, table_path
 from frazil.client.tokens import Tokens
 from frazil.client.trials import Trials
-from frazil.client.upkeep import Upkeep
-from frazil.client.wire import Body, arrow_batches, event_batches
 from frazil.errors import FrazilError, InvalidInput, Misconfigured, Unavailable
 
 __all__ = ["Answer", "Client", "Cut", "Receipt", "SearchAnswer", "SearchHit", "locate", "merged"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from frazil.client.queries import table_path
+from frazil.client.sql import table_path
 from frazil.client.transport import Transport
 
 _VERIFY_SECONDS = 3600.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frazil.client.jobs import Jobs
-from frazil.client.queries import table_path
+from frazil.client.sql import table_path
 
 
 class Builds(Jobs):

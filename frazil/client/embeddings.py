@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from frazil.client.jobs import Jobs
-from frazil.client.queries import table_path
+from frazil.client.sql import table_path
 
 _SUMMED = ("rows", "chunks", "known", "reused", "embedded", "quarantined", "published", "seconds")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.client.jobs import Jobs
-from frazil.client.queries import table_path
+from frazil.client.sql import table_path
 
 _CHUNK_BYTES = 1 << 20
 

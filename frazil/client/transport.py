@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from frazil import __version__, errors
-from frazil.client.wire import encode
+from frazil.client.event_bodies import encode
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 
 _FINAL = ("visibility_timeout", "query_timeout", "tail_too_long")

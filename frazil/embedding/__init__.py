@@ -1,91 +1,43 @@
-"""Embeddings: texts in chunks, chunks as vectors, by a model on this machine or by a provider.
-
-    spec = model_spec(name, settings.models)              # where the settings are; travels to tasks
-    model = open_model(spec)                              # once in each process
-    chunks = chunked(document_text(row[column] for column in table.text), table.searched.chunk)
-    outcome = embedded(model, [chunk.passage for chunk in chunks])
-
-The names below are imported when they are first used: settings are read by commands that embed nothing.
-"""
+"""Embedding: models that turn text into vectors, and the chunks that they embed."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.embedding.chunks import Chunk, chunked, content_hash, document_text
-    from frazil.embedding.documents import (
-        OWN,
-        OWN_VERSION,
-        Cut,
-        cut,
-        document_columns,
-        document_ids,
-        own,
-        present,
-        recipe_of,
-    )
-    from frazil.embedding.model import Model, Vectors
-    from frazil.embedding.opening import open_model
-    from frazil.embedding.outcome import Embedded, Failure, embedded, embedded_in_batches
-    from frazil.embedding.settings import ModelSettings
-    from frazil.embedding.spec import ModelSpec, model_spec
+    from frazil.embedding.chunk_columns import OWN as OWN
+    from frazil.embedding.chunk_columns import OWN_VERSION as OWN_VERSION
+    from frazil.embedding.chunk_columns import Cut as Cut
+    from frazil.embedding.chunk_columns import cut as cut
+    from frazil.embedding.chunk_columns import document_columns as document_columns
+    from frazil.embedding.chunk_columns import document_ids as document_ids
+    from frazil.embedding.chunk_columns import own as own
+    from frazil.embedding.chunk_columns import present as present
+    from frazil.embedding.chunk_columns import recipe_of as recipe_of
+    from frazil.embedding.chunk_keys import Floats as Floats
+    from frazil.embedding.chunk_keys import Ints as Ints
+    from frazil.embedding.chunk_keys import SortedKeys as SortedKeys
+    from frazil.embedding.chunk_keys import as_matrix as as_matrix
+    from frazil.embedding.chunk_keys import chunk_names as chunk_names
+    from frazil.embedding.chunk_keys import keys_of_chunks as keys_of_chunks
+    from frazil.embedding.chunks import Chunk as Chunk
+    from frazil.embedding.chunks import chunked as chunked
+    from frazil.embedding.chunks import document_text as document_text
+    from frazil.embedding.model import Answer as Answer
+    from frazil.embedding.model import Model as Model
+    from frazil.embedding.model import Vectors as Vectors
+    from frazil.embedding.model import unit as unit
+    from frazil.embedding.model_spec import ModelSpec as ModelSpec
+    from frazil.embedding.model_spec import find_model_spec as find_model_spec
+    from frazil.embedding.opening import open_model as open_model
+    from frazil.embedding.outcome import Embedded as Embedded
+    from frazil.embedding.outcome import checked as checked
+    from frazil.embedding.outcome import embedded as embedded
+    from frazil.embedding.outcome import embedded_in_batches as embedded_in_batches
+    from frazil.embedding.settings import ModelSettings as ModelSettings
+    from frazil.embedding.user_vectors import checked_vectors as checked_vectors
+    from frazil.embedding.user_vectors import dims_of as dims_of
 
-_HOMES = {
-    "Chunk": "chunks",
-    "Cut": "documents",
-    "Embedded": "outcome",
-    "Failure": "outcome",
-    "Model": "model",
-    "ModelSettings": "settings",
-    "ModelSpec": "spec",
-    "OWN": "documents",
-    "OWN_VERSION": "documents",
-    "Vectors": "model",
-    "chunked": "chunks",
-    "content_hash": "chunks",
-    "cut": "documents",
-    "document_columns": "documents",
-    "document_ids": "documents",
-    "document_text": "chunks",
-    "embedded": "outcome",
-    "embedded_in_batches": "outcome",
-    "model_spec": "spec",
-    "open_model": "opening",
-    "own": "documents",
-    "present": "documents",
-    "recipe_of": "documents",
-}
-
-__all__ = [
-    "OWN",
-    "OWN_VERSION",
-    "Chunk",
-    "Cut",
-    "Embedded",
-    "Failure",
-    "Model",
-    "ModelSettings",
-    "ModelSpec",
-    "Vectors",
-    "chunked",
-    "content_hash",
-    "cut",
-    "document_columns",
-    "document_ids",
-    "document_text",
-    "embedded",
-    "embedded_in_batches",
-    "model_spec",
-    "open_model",
-    "own",
-    "present",
-    "recipe_of",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __all__ = lazy_door(__name__)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from frazil.embedding.sections import sections, sentence_starts
-from frazil.events.search import Chunking
+from frazil.embedding.text_boundaries import sections, sentence_starts
+from frazil.events.declaration import Chunking
 
 # How far back a cut moves for a character that is made of several: the longest emoji of a family has 11.
 _LONGEST_CLUSTER = 16

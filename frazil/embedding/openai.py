@@ -19,11 +19,11 @@ import httpx
 import numpy as np
 
 from frazil import __version__
-from frazil.embedding.answers import Garbled, vectors_of
 from frazil.embedding.model import Answer, Failed, Vectors, clean, unit
+from frazil.embedding.model_spec import ModelSpec
+from frazil.embedding.openai_response import Garbled, vectors_of
 from frazil.embedding.outcome import REFUSED, ZERO
 from frazil.embedding.pace import Pace
-from frazil.embedding.spec import ModelSpec
 from frazil.errors import Misconfigured, Unavailable
 
 _FIRST_PAUSE_SECONDS = 0.25

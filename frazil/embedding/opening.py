@@ -6,7 +6,7 @@ import os
 import threading
 
 from frazil.embedding.model import Model
-from frazil.embedding.spec import ModelSpec, model_spec
+from frazil.embedding.model_spec import ModelSpec, find_model_spec
 
 _opened: dict[ModelSpec, Model] = {}
 _opening = threading.Lock()
@@ -18,7 +18,7 @@ def open_model(spec: ModelSpec | str) -> Model:
     Loading takes a third of a second and 60 MB for wordllama, and a second and 270 MB for a MiniLM. It touches no
     network. What is not installed is `Misconfigured` and says what to install.
     """
-    wanted = model_spec(spec) if isinstance(spec, str) else spec
+    wanted = find_model_spec(spec) if isinstance(spec, str) else spec
     with _opening:
         if wanted not in _opened:
             _opened[wanted] = _load(wanted)
@@ -41,7 +41,7 @@ def _load(spec: ModelSpec) -> Model:
 
         return OpenAI(spec)
     if spec.settings.provider == "onnx":
-        from frazil.embedding.sentence import SentenceModel
+        from frazil.embedding.onnx_model import SentenceModel
 
         return SentenceModel(spec)
     from frazil.embedding.wordllama import WordLlama

@@ -1,19 +1,34 @@
-"""Events: what producers send, how it travels, and the tokens that say how far a reader is."""
+"""Events: positions, batches, the id window and freshness tokens."""
 
-from frazil.events.position import Mark, Token, position, sequence_of, start_of
-from frazil.events.table import SYSTEM_NAMESPACE, Column, TableSpec, entity_of, history_of, parse_table, table_name
+from __future__ import annotations
 
-__all__ = [
-    "SYSTEM_NAMESPACE",
-    "Column",
-    "Mark",
-    "TableSpec",
-    "Token",
-    "entity_of",
-    "history_of",
-    "parse_table",
-    "position",
-    "sequence_of",
-    "start_of",
-    "table_name",
-]
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.events.batch import ROWS as ROWS
+    from frazil.events.batch import URGENT as URGENT
+    from frazil.events.batch import Delivered as Delivered
+    from frazil.events.batch import conform as conform
+    from frazil.events.batch import decode as decode
+    from frazil.events.batch import encode as encode
+    from frazil.events.batch import encode_parts as encode_parts
+    from frazil.events.batch import part_headers as part_headers
+    from frazil.events.batch import rows as rows
+    from frazil.events.batch import whole as whole
+    from frazil.events.event_equality import differing as differing
+    from frazil.events.id_window import CLOCK_SKEW_US as CLOCK_SKEW_US
+    from frazil.events.id_window import COUNTS as COUNTS
+    from frazil.events.id_window import IdWindow as IdWindow
+    from frazil.events.id_window import Ints as Ints
+    from frazil.events.id_window import Keys as Keys
+    from frazil.events.id_window import id_keys as id_keys
+    from frazil.events.positions import INDEX_BITS as INDEX_BITS
+    from frazil.events.positions import MAX_EVENTS_PER_MESSAGE as MAX_EVENTS_PER_MESSAGE
+    from frazil.events.positions import Mark as Mark
+    from frazil.events.positions import Token as Token
+    from frazil.events.positions import sequence_of as sequence_of
+    from frazil.events.positions import start_of as start_of
+
+__getattr__, __all__ = lazy_door(__name__)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import TooLarge
-from frazil.events.position import MAX_EVENTS_PER_MESSAGE, start_of
+from frazil.events.positions import MAX_EVENTS_PER_MESSAGE, start_of
 
 GROUP = "frazil-group"
 PART = "frazil-part"

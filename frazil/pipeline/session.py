@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from frazil.errors import Misconfigured
-from frazil.pipeline.classes import java_options
+from frazil.pipeline.class_archive import java_options
 from frazil.pipeline.local_files import install_local_files, local_files_settings
 from frazil.pipeline.spark_secrets import REDACTION, without_secrets
 from frazil.storage import Warehouse

@@ -11,10 +11,10 @@ import os
 
 import pyspark.daemon
 
-import frazil.lake.data_files
-import frazil.pipeline.csv.piece
-import frazil.pipeline.embed.piece
-import frazil.pipeline.postgres.piece  # noqa: F401
+import frazil.lake.bulk.data_files
+import frazil.pipeline.embeddings.task
+import frazil.pipeline.sources.csv.task
+import frazil.pipeline.sources.postgres.archive_task  # noqa: F401
 
 if __name__ == "__main__":
     # A load takes what is left: receipts and commits do not wait for it.

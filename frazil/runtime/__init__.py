@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from frazil.bus import EventBus, open_bus
 from frazil.errors import Misconfigured, Unavailable
-from frazil.runtime.datadir import DataDir
-from frazil.runtime.scratch import own_scratch_folder
+from frazil.runtime.data_dir import DataDir
+from frazil.runtime.temp_folder import own_scratch_folder
 from frazil.settings import Settings
 from frazil.storage import Journal, Warehouse
 
 if TYPE_CHECKING:
-    from frazil.lake import Lake
+    from frazil.lake.catalog import Lake
 
 __all__ = ["Parts", "open_journal", "open_parts", "open_warehouse", "run_pipeline"]
 
@@ -94,7 +94,7 @@ def open_warehouse(settings: Settings) -> Warehouse:
 
 
 def open_the_lake(settings: Settings) -> Lake:
-    from frazil.lake import open_lake
+    from frazil.lake.catalog import open_lake
 
     return open_lake(
         settings.catalog_url,
@@ -115,17 +115,12 @@ def open_journal(settings: Settings) -> Journal:
 
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
-    from frazil.pipeline.committer import Limits
-    from frazil.pipeline.folder import Folder
-    from frazil.pipeline.folding import Folding, FoldLimits
+    from frazil.pipeline import Pipeline, is_alive, open_session, starting
+    from frazil.pipeline.commit import Limits, SparkTarget, warm_up
+    from frazil.pipeline.entities import Folder, Folding, FoldLimits
     from frazil.pipeline.jobs import JobRunner
-    from frazil.pipeline.maintenance import Maintenance
-    from frazil.pipeline.report import starting
-    from frazil.pipeline.service import Pipeline
-    from frazil.pipeline.session import is_alive, open_session
-    from frazil.pipeline.target import SparkTarget, warm_up
-    from frazil.pipeline.upkeep import Upkeep
-    from frazil.runtime.bulk import LANES, bulk_jobs
+    from frazil.pipeline.maintenance import Maintenance, Upkeep
+    from frazil.runtime.job_handlers import LANES, bulk_jobs
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)

@@ -11,8 +11,8 @@ from frazil.crash import crash_point
 from frazil.errors import Conflict
 
 if TYPE_CHECKING:
-    from frazil.events import TableSpec
-    from frazil.lake import Lake, LakeTable
+    from frazil.events.declaration import TableSpec
+    from frazil.lake.catalog import Lake, LakeTable
 
 
 async def make_table(bus: EventBus, lake: Lake, spec: TableSpec, *, location: str | None = None) -> LakeTable:
@@ -22,7 +22,7 @@ async def make_table(bus: EventBus, lake: Lake, spec: TableSpec, *, location: st
 
     The stream comes first: a table without a stream could lose events, a stream without a table is only empty.
     """
-    from frazil.lake import complete_entity, finish_declaring
+    from frazil.lake.catalog import complete_entity, finish_declaring
 
     if not spec.is_streamed:
         return await asyncio.to_thread(lake.create_bulk, spec)

@@ -15,8 +15,8 @@ from frazil.bus import EventBus, StreamMissing
 from frazil.crash import crash_point
 from frazil.errors import BusGap, Conflict
 from frazil.events import sequence_of, start_of
-from frazil.lake import Lake, LakeTable
-from frazil.lake.mend import restate, skip_to
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.recovery import restate, skip_to
 from frazil.storage import Journal
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from frazil.errors import Unavailable
 from frazil.runtime import processes
-from frazil.runtime.datadir import DataDir, write_json
+from frazil.runtime.data_dir import DataDir, write_json
 from frazil.runtime.logs import last_lines, rotate
 
 FIRST_BACKOFF_SECONDS = 0.2

@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 
 from frazil.errors import InvalidInput, NotFound
-from frazil.events import table_name
-from frazil.events.search import MODEL_NAME
-from frazil.serving.artifact.documents import Documents, change
+from frazil.events.declaration import MODEL_NAME, table_name
+from frazil.serving.artifacts.documents import Documents, change
 
 PREFIX = "profile/"
 MAX_FILTER = 10_000
@@ -92,7 +91,7 @@ def parse_profile(name: str, body: Any) -> Profile:
 
 
 def _index(declared: Any) -> Mapping[str, Any]:
-    from frazil.serving.index.config import IndexConfig  # its room loads the engine, which few profiles need
+    from frazil.serving.vectors.config import IndexConfig  # its room loads the engine, which few profiles need
 
     return IndexConfig.parse(declared).as_json()
 

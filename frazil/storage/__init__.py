@@ -1,20 +1,24 @@
-"""Storage: where files live, how they survive a power cut, and the journals that tell what happened."""
+"""Storage: objects in a folder or S3, fsync, journals, secrets, locks."""
 
-from frazil.storage.disk import disk_errors
-from frazil.storage.journal import Journal
-from frazil.storage.objects import Objects, StoredObject, open_objects
-from frazil.storage.secrets import read_private
-from frazil.storage.sync import sync_files
-from frazil.storage.warehouse import Warehouse, local_path
+from __future__ import annotations
 
-__all__ = [
-    "Journal",
-    "Objects",
-    "StoredObject",
-    "Warehouse",
-    "disk_errors",
-    "local_path",
-    "open_objects",
-    "read_private",
-    "sync_files",
-]
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.storage.disk_errors import translated_disk_errors as translated_disk_errors
+    from frazil.storage.folder_lock import Hold as Hold
+    from frazil.storage.folder_lock import alone as alone
+    from frazil.storage.folder_lock import remove_if_unheld as remove_if_unheld
+    from frazil.storage.folder_lock import remove_unheld as remove_unheld
+    from frazil.storage.fsync import sync_files as sync_files
+    from frazil.storage.journal import Journal as Journal
+    from frazil.storage.objects import Objects as Objects
+    from frazil.storage.objects import open_objects as open_objects
+    from frazil.storage.secrets import read_private as read_private
+    from frazil.storage.settings import WarehouseSettings as WarehouseSettings
+    from frazil.storage.warehouse import Warehouse as Warehouse
+    from frazil.storage.warehouse import local_path as local_path
+
+__getattr__, __all__ = lazy_door(__name__)

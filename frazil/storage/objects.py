@@ -76,7 +76,7 @@ def open_objects(warehouse: Warehouse, prefix: str) -> Objects:
         from frazil.storage.s3_objects import S3Objects
 
         return S3Objects(warehouse, prefix)
-    from frazil.storage.folder_objects import FolderObjects
+    from frazil.storage.local_objects import FolderObjects
 
     return FolderObjects(warehouse.folder() / prefix)
 

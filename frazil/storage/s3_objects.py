@@ -21,9 +21,9 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from frazil.crash import crash_point
 from frazil.errors import FrazilError, NotFound, Unavailable
-from frazil.storage.disk import disk_errors
+from frazil.storage.disk_errors import translated_disk_errors
 from frazil.storage.objects import StoredObject, checked_key
-from frazil.storage.s3_link import S3Link, attempts_of, parsed
+from frazil.storage.s3_requests import S3Link, attempts_of, parsed
 from frazil.storage.warehouse import Warehouse
 
 PART_BYTES = 16 << 20
@@ -57,7 +57,7 @@ class S3Objects:
     def get_file(self, key: str, path: Path) -> None:
         name = self._name(key)
         first = self._link.ask("GET", name, headers=_range(0, PART_BYTES), accept=frozenset({416}))
-        with disk_errors(f"write {path}"), path.open("wb") as file:
+        with translated_disk_errors(f"write {path}"), path.open("wb") as file:
             if first.status_code == 416:
                 return  # it is empty: there is no first byte to ask for
             size = int(first.headers["content-range"].rpartition("/")[2]) if first.status_code == 206 else None

@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
-from frazil.events.json_text import Wrong, decoder
-from frazil.events.types import NAME, ColumnType, parse_type
-from frazil.events.values import converter
+from frazil.events.declaration import NAME, ColumnType, parse_type
+from frazil.events.decoding import Wrong, converter, decoder
 
 NOTES_KEY = ("vault", "path")
 LINKS_KEY = ("vault", "path", "position")

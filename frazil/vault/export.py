@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frazil.events.types import ColumnType
+from frazil.events.declaration import ColumnType
 from frazil.vault.files import MAX_NOTE_BYTES, walk
-from frazil.vault.places import Folder, Refused, check_path, collisions
-from frazil.vault.written import file_of
+from frazil.vault.note_file import file_of
+from frazil.vault.note_paths import Folder, Refused, check_path, collisions
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ExportReport:
     """For a dry run: what would be done to which file."""
 
 
-def export(
+def export_notes(
     rows: Iterable[Mapping[str, Any]],
     root: Path,
     vault: str,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from frazil.events.types import ColumnType
+from frazil.events.declaration import ColumnType
 from frazil.vault.columns import NotAValue, fitted, keys_by_column
 from frazil.vault.front_matter import BadFrontMatter, load, split
 from frazil.vault.links import VaultIndex

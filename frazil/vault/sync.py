@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from frazil.client.wire import encode
+from frazil.client.event_bodies import encode
 from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput
-from frazil.events.limits import Limits
-from frazil.events.types import ColumnType
+from frazil.events.declaration import ColumnType
+from frazil.events.decoding import Limits
 from frazil.vault.columns import LINKS_KEY, NOTES_KEY
 from frazil.vault.files import Listing, Skipped, Unread, read_note, walk
 from frazil.vault.links import VaultIndex
 from frazil.vault.note import Note, Row, parse
-from frazil.vault.versions import Change, Key, changes, is_ours
+from frazil.vault.note_changes import Change, Key, changes, is_ours
 
 MAX_EVENT_BYTES = Limits().max_event_bytes
 Which = Literal["notes", "links"]

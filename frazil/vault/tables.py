@@ -7,11 +7,10 @@ from typing import Any
 
 from frazil.client import Answer, Client, merged
 from frazil.errors import Conflict, FrazilError, NotFound
-from frazil.events.table import table_name
-from frazil.events.types import ColumnType
+from frazil.events.declaration import ColumnType, table_name
 from frazil.vault.columns import LINK_COLUMNS, LINKS_KEY, NOTE_COLUMNS, NOTES_KEY, further_columns
+from frazil.vault.note_changes import Key
 from frazil.vault.sync import Which
-from frazil.vault.versions import Key
 
 PAGE_ROWS = 100_000
 QUERY_SECONDS = 60.0

@@ -15,7 +15,7 @@ import pytest
 
 from frazil.access import AuditEntry, AuditLog
 from frazil.access.audit import sql_hash
-from frazil.access.refusals import MAX_ADDRESSES, Refusals
+from frazil.access.denied_log import MAX_ADDRESSES, Refusals
 from frazil.errors import Unavailable
 
 _DUCKDB_TYPES = {

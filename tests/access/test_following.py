@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from frazil.access import ADMIN, Access, AccessSettings, Identity, RateLimited, TokenRecord, TokenStore, parse_grants
-from frazil.access.following import _MAX_ABSENT, KnownTokens
-from frazil.access.secret import new_id, new_secret
+from frazil.access import Access, AccessSettings, Identity, RateLimited, TokenRecord, parse_grants
+from frazil.access.identity import ADMIN
+from frazil.access.token_cache import _MAX_ABSENT, KnownTokens
+from frazil.access.token_secret import new_id, new_secret
+from frazil.access.token_store import TokenStore
 from frazil.errors import Denied, FrazilError, Unavailable
-from frazil.lake import Lake, open_lake
+from frazil.lake.catalog import Lake, open_lake
 from frazil.storage import Warehouse
 from tests.contract.servers import running_postgres
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.access import ADMIN, Forbidden, Grant, Identity, ReadGrant, parse_grants
+from frazil.access import Forbidden, Grant, Identity, ReadGrant, parse_grants
 from frazil.access.grants import Mask, combined, hidden_by
+from frazil.access.identity import ADMIN
 from frazil.errors import InvalidInput
 
 

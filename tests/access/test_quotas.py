@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.access import ADMIN, AccessSettings, Identity, QuotaExceeded, Quotas
-from frazil.access.quotas import KINDS, Limit
+from frazil.access import KINDS, AccessSettings, Identity, Quotas
+from frazil.access.identity import ADMIN
+from frazil.access.quotas import Limit, QuotaExceeded
 from frazil.errors import FrazilError, TooLarge, Unavailable
 
 ANNA, BERT, CLEO = (Identity(name, name, ()) for name in ("anna", "bert", "cleo"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.access.rates import Rates
+from frazil.access.rate_limit import Rates
 
 
 class Clock:

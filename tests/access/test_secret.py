@@ -8,8 +8,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.access.secret import ALPHABET, digest, id_of, new_id, new_secret, same
-from frazil.runtime.datadir import TOKEN
+from frazil.access import id_of
+from frazil.access.token_secret import ALPHABET, digest, new_id, new_secret, same
+from frazil.runtime.data_dir import TOKEN
 
 
 def test_form() -> None:

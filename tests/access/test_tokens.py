@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from frazil.access import Grant, TokenRecord, TokenStore, parse_grants
-from frazil.access.secret import digest
+from frazil.access import Grant, TokenRecord, parse_grants
+from frazil.access.token_secret import digest
+from frazil.access.token_store import TokenStore
 from frazil.errors import Conflict, NotFound
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 
 GRANTS = parse_grants(["sql", {"scope": "read:notes", "where": "a > 1", "mask": {"email": "hash"}}])
 NOW = datetime(2026, 11, 3, 9, 30, tzinfo=UTC)

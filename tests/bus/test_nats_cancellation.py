@@ -11,7 +11,7 @@ import pytest
 
 from frazil.bus import Message
 from frazil.bus.nats import NatsBus
-from frazil.bus.nats_link import Link
+from frazil.bus.nats_connection import Link
 from tests.contract.servers import NatsServer, running_nats
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from nats import connect as nats_connect
 
-from frazil.bus import Message, open_bus, server
-from frazil.bus.nats_check import check_stream
+from frazil.bus import Message, nats_server, open_bus
+from frazil.bus.nats_durability import check_stream
 from frazil.errors import Denied, Misconfigured, Unavailable
 from tests.contract.servers import NatsServer, running_nats
 from tests.ports import free_port
@@ -156,15 +156,15 @@ async def test_a_raised_limit_reaches_a_stream_that_exists() -> None:
 
 def test_the_configuration_keeps_its_secrets(tmp_path: Path) -> None:
     home = tmp_path / 'a "quoted" \\ directory'
-    config = server.write_config(home, 4222, max_file_store_bytes=1 << 30)
-    words = server.credentials(home)
-    assert server.credentials(home) == words
-    assert server.write_config(home, 4223, max_file_store_bytes=1 << 30) == config
-    assert server.credentials(home) == words
+    config = nats_server.write_config(home, 4222, max_file_store_bytes=1 << 30)
+    words = nats_server.credentials(home)
+    assert nats_server.credentials(home) == words
+    assert nats_server.write_config(home, 4223, max_file_store_bytes=1 << 30) == config
+    assert nats_server.credentials(home) == words
     assert len({words["password"], words["system_password"]}) == 2
     for path in (config, home / "nats.credentials"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    command = " ".join(server.command(config))
+    command = " ".join(nats_server.command(config))
     assert not [secret for secret in (words["password"], words["system_password"]) if secret in command]
     text = config.read_text()
     assert "127.0.0.1:4223" in text
@@ -178,22 +178,22 @@ async def test_a_server_starts_in_a_directory_with_an_odd_name(tmp_path: Path) -
     try:
         await check(nats)
         assert (nats.directory / "jetstream").is_dir()
-        assert int(server.pid_file(nats.directory).read_text()) == nats.pid
+        assert int(nats_server.pid_file(nats.directory).read_text()) == nats.pid
     finally:
         nats.kill()
 
 
 def test_open_or_damaged_credentials_are_refused(tmp_path: Path) -> None:
-    server.write_config(tmp_path, 4222, max_file_store_bytes=1 << 30)
+    nats_server.write_config(tmp_path, 4222, max_file_store_bytes=1 << 30)
     path = tmp_path / "nats.credentials"
     path.chmod(0o644)
     with pytest.raises(Misconfigured) as error:
-        server.credentials(tmp_path)
+        nats_server.credentials(tmp_path)
     assert "chmod 600" in error.value.hint
     path.chmod(0o600)
     for damage in ("", "[]", '{"user": "x"}', "{"):
         path.write_text(damage)
         with pytest.raises(Misconfigured):
-            server.credentials(tmp_path)
+            nats_server.credentials(tmp_path)
     with pytest.raises(Misconfigured):
-        server.write_config(tmp_path, 4222, max_file_store_bytes=0)
+        nats_server.write_config(tmp_path, 4222, max_file_store_bytes=0)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from frazil.client import Client
+from tests.cli.contract_server import TOKEN
 from tests.client.query_server import QueryServer, serving
-from tests.gateway.cli.contract_server import TOKEN
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 import pyarrow as pa
 
-from frazil.events.position import Token
-from tests.gateway.cli.contract_server import ContractServer, Reply, problem
+from frazil.events import Token
+from tests.cli.contract_server import ContractServer, Reply, problem
 
 SLOW = "SELECT slow"
 """The server takes a minute for this one, or as long as somebody listens."""

@@ -10,9 +10,9 @@ import pytest
 import frazil
 from frazil.client import Client
 from frazil.errors import FrazilError, InvalidInput, NotFound, TooLarge, Unavailable
-from frazil.events.position import Token
+from frazil.events import Token
+from tests.cli.contract_server import TOKEN, problem
 from tests.client.query_server import QueryServer
-from tests.gateway.cli.contract_server import TOKEN, problem
 
 
 def test_only_what_was_said_is_sent(client: Client, server: QueryServer) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.client import Answer, Client, Cut
 from frazil.errors import InvalidInput, Misconfigured
-from frazil.events.position import Token
+from frazil.events import Token
 from tests.client.query_server import QueryServer
 
 

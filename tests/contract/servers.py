@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from frazil.bus import server as nats_server
+from frazil.bus import nats_server
 from tests.ports import free_port
 from tests.processes import children, go_on, is_running, signal_to, stop
 

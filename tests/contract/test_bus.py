@@ -22,7 +22,7 @@ from frazil.bus import (
     nats,
     open_bus,
     postgres,
-    postgres_link,
+    postgres_connection,
 )
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, Conflict, InvalidInput, TooLarge, Unavailable
@@ -540,7 +540,7 @@ async def test_a_server_that_hangs_is_an_unknown_outcome_and_a_repeat_is_safe(
     await publish(stream, "a")
     # A connection that gives up sooner than the ones that serve.
     monkeypatch.setattr(nats, "REQUEST_SECONDS", 2.0)
-    monkeypatch.setattr(postgres_link, "_COMMAND_SECONDS", 3.0)
+    monkeypatch.setattr(postgres_connection, "_COMMAND_SECONDS", 3.0)
     stream = await (await rig.connect()).open("main.orders")
     crashing.pause()
     try:

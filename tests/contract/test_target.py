@@ -15,14 +15,16 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Unavailable, WatermarkTorn
-from frazil.events.position import start_of
-from frazil.events.table import TableSpec
-from frazil.lake import AuditFailed, Outcome, add_dead_letters, publish
-from frazil.lake import commit as lake_commit
-from frazil.pipeline import target as pipeline_target
-from frazil.pipeline.isolation import Refused
-from frazil.pipeline.row_errors import RowsRefused
-from frazil.pipeline.target import Commit, SparkTarget, State, Target, expire
+from frazil.events import start_of
+from frazil.events.declaration import TableSpec
+from frazil.lake.commit import Outcome, add_dead_letters, publish_stage
+from frazil.lake.commit import publish_stage as lake_commit
+from frazil.lake.commit.publish import AuditFailed
+from frazil.pipeline.commit import SparkTarget
+from frazil.pipeline.commit import target as pipeline_target
+from frazil.pipeline.commit.isolation import Refused
+from frazil.pipeline.commit.row_errors import RowsRefused
+from frazil.pipeline.commit.target import Commit, State, Target, expire
 from tests.flow.memory_target import MemoryCatalog, MemoryTable, MemoryTarget
 from tests.lake_fixtures import SparkLake, events, some_table, stored_ids
 
@@ -293,6 +295,6 @@ def test_the_steps_in_memory_are_the_crash_points_of_the_lake() -> None:
         return re.findall(r'(?:crash_point\(|yield )"(\w+)"', inspect.getsource(code))  # type: ignore[arg-type]
 
     assert points(MemoryTarget.commit_steps) == points(SparkTarget.commit)
-    assert points(MemoryTarget.publish) == points(publish)
+    assert points(MemoryTarget.publish) == points(publish_stage)
     assert points(MemoryTarget.dead_letter_steps) == points(add_dead_letters)
     assert isinstance(InMemory().target().load(), MemoryTable)

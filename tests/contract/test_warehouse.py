@@ -17,8 +17,8 @@ from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, NotFound
-from frazil.events.position import start_of
-from frazil.lake import LakeTable, changed_by
+from frazil.events import start_of
+from frazil.lake.catalog import LakeTable, changed_by
 from frazil.storage import local_path
 from tests.contract.seaweed import SeaweedServer
 from tests.contract.servers import PostgresServer

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from frazil.embedding.chunks import Chunk, chunked, content_hash, document_text
-from frazil.events.search import By, Chunking
+from frazil.embedding import Chunk, chunked, document_text
+from frazil.embedding.chunks import content_hash
+from frazil.events.declaration import Chunking
+from frazil.events.declaration.search_spec import By
 
 PROSE = (
     "Ice forms first as frazil. These are loose needles in cold water. They gather into slush. "

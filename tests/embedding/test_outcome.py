@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.embedding import Embedded, Failure, embedded, embedded_in_batches
-from frazil.embedding.model import Answer, Failed, unit
-from frazil.embedding.outcome import checked
+from frazil.embedding import Answer, Embedded, checked, embedded, embedded_in_batches, unit
+from frazil.embedding.model import Failed
+from frazil.embedding.outcome import Failure
 from frazil.errors import Unavailable
 
 DIMS = 4

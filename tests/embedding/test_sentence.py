@@ -16,8 +16,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from frazil.embedding import Model, ModelSettings, ModelSpec, embedded, model_spec, open_model
-from frazil.embedding import sentence as module
+from frazil.embedding import Model, ModelSettings, ModelSpec, embedded, open_model
+from frazil.embedding import onnx_model as module
+from frazil.embedding.model_spec import find_model_spec
 from frazil.errors import Misconfigured
 
 pytest.importorskip("onnxruntime", reason="pip install 'frazil[onnx]'")
@@ -222,7 +223,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 def test_without_the_wheel_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(Misconfigured) as caught:
-        module.SentenceModel(model_spec("minilm"))
+        module.SentenceModel(find_model_spec("minilm"))
     assert "frazil[onnx]" in caught.value.hint
 
 
@@ -230,7 +231,7 @@ def test_weights_that_are_not_the_published_ones_are_refused(tmp_path: Path, mon
     write_bert(tmp_path)
     monkeypatch.setattr(module, "_folder", lambda spec: tmp_path)
     with pytest.raises(Misconfigured, match="published"):
-        module.SentenceModel(model_spec("minilm"))
+        module.SentenceModel(find_model_spec("minilm"))
 
 
 def test_minilm_gives_what_its_authors_publish() -> None:

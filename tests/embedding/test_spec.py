@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from frazil.embedding import ModelSettings, model_spec, open_model
+from frazil.embedding import ModelSettings, open_model
+from frazil.embedding.model_spec import find_model_spec
 from frazil.errors import Misconfigured
 from frazil.settings import load
 
@@ -18,12 +19,12 @@ FAR: dict[str, Any] = {"provider": "openai", "url": "https://models.example/v1",
 
 
 def test_built_in_names_need_no_settings_and_give_way_to_them() -> None:
-    assert model_spec("wordllama").settings.provider == "wordllama"
-    assert model_spec("minilm").settings.provider == "onnx"
+    assert find_model_spec("wordllama").settings.provider == "wordllama"
+    assert find_model_spec("minilm").settings.provider == "onnx"
     mine = ModelSettings(provider="onnx", folder=Path("/models/mine"))
-    assert model_spec("minilm", {"minilm": mine}).settings == mine
+    assert find_model_spec("minilm", {"minilm": mine}).settings == mine
     near = ModelSettings(provider="onnx", folder=Path("near"))
-    assert model_spec("near", {"near": near}).settings.folder == Path.cwd() / "near"
+    assert find_model_spec("near", {"near": near}).settings.folder == Path.cwd() / "near"
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
@@ -34,12 +35,12 @@ def test_an_unknown_name_says_which_there_are() -> None:
 
 def test_the_key_comes_from_the_environment(tmp_path: Path) -> None:
     models = {"far": ModelSettings(**FAR, key_env="FAR_KEY")}
-    spec = model_spec("far", models, {"FAR_KEY": f" {KEY}\n"})
+    spec = find_model_spec("far", models, {"FAR_KEY": f" {KEY}\n"})
     assert spec.key is not None and spec.key.get_secret_value() == KEY
     assert KEY not in repr(spec) and KEY not in str(spec)
     for environment in ({}, {"FAR_KEY": " "}):
         with pytest.raises(Misconfigured, match="FAR_KEY") as caught:
-            model_spec("far", models, environment)
+            find_model_spec("far", models, environment)
         assert caught.value.code == "key_missing"
 
 
@@ -48,7 +49,7 @@ def test_the_key_comes_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> 
     path.write_text(KEY + "\n")
     path.chmod(0o600)
     models = {"far": ModelSettings(**FAR, key_file=path)}
-    key = model_spec("far", models).key
+    key = find_model_spec("far", models).key
     assert key is not None and key.get_secret_value() == KEY
     path.chmod(0o640)
     _refused(models, "secret_file_mode")
@@ -62,7 +63,7 @@ def test_the_key_comes_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> 
 
 def _refused(models: dict[str, ModelSettings], code: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        model_spec("far", models)
+        find_model_spec("far", models)
     assert caught.value.code == code and KEY not in str(caught.value.body())
 
 

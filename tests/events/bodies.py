@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.errors import FrazilError
-from frazil.events.decode import Decoded, Limits, decode_events
-from frazil.events.decode_fast import decode_fast
-from frazil.events.decode_json import decode_exact
-from frazil.events.table import TableSpec, parse_table
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.events.decoding import Limits, decode_events
+from frazil.events.decoding.body import Decoded
+from frazil.events.decoding.json_exact import decode_exact
+from frazil.events.decoding.json_fast import decode_fast
 
 RECEIVED_AT = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
 JSON = "application/json"

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import TooLarge
-from frazil.events import batch
-from frazil.events.batch import GROUP, PART, conform, decode, encode, encode_parts, part_headers, rows, whole
-from frazil.events.position import start_of
+from frazil.events import batch, conform, decode, encode, encode_parts, part_headers, rows, start_of, whole
+from frazil.events.batch import GROUP, PART
 from tests.flow.stream_model import Sent, counts, undecided_from
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.events.checks import NO_CHECKS, Checks, parse_checks
-from frazil.events.types import parse_type
+from frazil.events.declaration import NO_CHECKS, Checks, parse_type
+from frazil.events.declaration.column_checks import parse_checks
 
 
 @pytest.mark.parametrize(

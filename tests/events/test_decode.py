@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import BadEvents, InvalidInput, TooLarge
-from frazil.events.decode import Limits, UnsupportedMediaType
+from frazil.events.decoding import Limits
+from frazil.events.decoding.body import UnsupportedMediaType
 from tests.events.bodies import ARROW, JSON, NDJSON, RECEIVED_AT, both_paths, decode, ndjson, table
 
 PLAIN = table({"name": "string", "n": "int"})

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import BadEvents, FrazilError, InvalidInput, TooLarge
-from frazil.events.decode import Decoded, Limits
-from frazil.events.table import TableSpec
+from frazil.events.declaration import TableSpec
+from frazil.events.decoding import Limits
+from frazil.events.decoding.body import Decoded
 from tests.events.bodies import ARROW, RECEIVED_AT, decode, stream, table
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

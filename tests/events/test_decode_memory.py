@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import FrazilError, TooLarge
-from frazil.events.decode import JSON, NDJSON, Limits, decode_events
-from frazil.events.table import parse_table
+from frazil.events.declaration import parse_table
+from frazil.events.decoding import NDJSON, Limits, decode_events
+from frazil.events.decoding.body import JSON
 from tests.events.bodies import ARROW, decode, stream, table
 
 MB = 1 << 20

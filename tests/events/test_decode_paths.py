@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.events.decode import Limits
+from frazil.events.decoding import Limits
 from tests.events.bodies import both_paths, ndjson, table
 
 SPEC = table(

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.events import ids
-from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
+from frazil.events import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys, id_window
+from frazil.events import id_window as ids
 
 WINDOW_US = 1000
 Event = tuple[int, int]
@@ -75,8 +75,8 @@ batches = st.lists(
 
 @pytest.fixture(params=["in memory", "spilled"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path | None]:
-    monkeypatch.setattr(ids, "SPILL_ROWS", 3)
-    monkeypatch.setattr(ids, "_SMALL", 0)
+    monkeypatch.setattr(id_window, "SPILL_ROWS", 3)
+    monkeypatch.setattr(id_window, "_SMALL", 0)
     yield tmp_path if request.param == "spilled" else None
     assert list(tmp_path.iterdir()) == [], "spilled runs have no name and go with the process"
 
@@ -150,9 +150,9 @@ def test_an_id_of_long_ago_is_dropped_and_the_index_says_so() -> None:
     window = make_window()
     take(window, [(1, 0), (2, 0)], 0)
     late = WINDOW_US + CLOCK_SKEW_US + 10
-    for number in range(4 * ids._RECENT_BATCHES):
+    for number in range(4 * id_window._RECENT_BATCHES):
         take(window, [(3 + number, late)], 2 + number)
-    assert len(window) == 4 * ids._RECENT_BATCHES, "the first two are gone"
+    assert len(window) == 4 * id_window._RECENT_BATCHES, "the first two are gone"
     assert not window.covers(times_of([(1, 5)])), "an event this late could repeat one that is gone"
     assert window.covers(times_of([(1, late)]))
 
@@ -191,7 +191,7 @@ def test_an_id_that_is_forgotten_counts_again_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spilled: bool
 ) -> None:
     if spilled:
-        monkeypatch.setattr(ids, "SPILL_ROWS", 1)
+        monkeypatch.setattr(id_window, "SPILL_ROWS", 1)
     window = IdWindow(10.0, spill_folder=tmp_path if spilled else None)
     keys, times = id_keys(pa.array(["a", "b"])), np.array([1, 1], dtype=np.int64)
     window.add(keys[:1], np.array([7], dtype=np.int64), times[:1])

@@ -7,7 +7,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from frazil.events.ipc_guard import measure
+from frazil.events.decoding.arrow_size import measure
 from tests.events.bodies import stream
 
 

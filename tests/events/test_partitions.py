@@ -17,11 +17,9 @@ from pyiceberg.partitioning import PartitionFieldValue as FieldValue
 from pyiceberg.partitioning import PartitionKey
 
 from frazil.errors import BadEvents, FrazilError, InvalidInput
-from frazil.events.decode import decode_events
-from frazil.events.limits import Limits
-from frazil.events.partitions import count_partitions, unfit_for_folder
-from frazil.events.table import TableSpec, parse_table
-from frazil.lake.schema import iceberg_schema, partition_spec
+from frazil.events.declaration import TableSpec, count_partitions, parse_table, unfit_for_folder
+from frazil.events.decoding import Limits, decode_events
+from frazil.lake.catalog.schema import iceberg_schema, partition_spec
 from tests.events.bodies import ARROW, JSON, NDJSON, RECEIVED_AT
 
 _MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))

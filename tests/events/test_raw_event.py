@@ -9,10 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.events.decode import NDJSON, decode_events
-from frazil.events.limits import Limits
-from frazil.events.raw_event import raw_data, raw_event
-from frazil.events.table import TableSpec, parse_table
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.events.decoding import NDJSON, Limits, decode_events, event_as_sent, raw_data
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 COLUMNS = {
@@ -67,7 +65,7 @@ def decoded(body: bytes, spec: TableSpec) -> pa.RecordBatch:
 def letters(batch: pa.RecordBatch, spec: TableSpec) -> list[bytes]:
     names = ("id", "op", "ts", "actor", "source", "workspace")
     rows = batch.to_pylist()
-    return [raw_event({name: row[f"_{name}"] for name in names} | {"data": raw_data(row, spec)}) for row in rows]
+    return [event_as_sent({name: row[f"_{name}"] for name in names} | {"data": raw_data(row, spec)}) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.events.same import differing
-from frazil.events.table import TableSpec
+from frazil.events import differing
+from frazil.events.declaration import TableSpec
 from tests.events.bodies import RECEIVED_AT, decode, table
 
 SPEC = table({"n": "int", "d": "double", "s": "string", "l": "list<double>", "m": "map<string,int>", "j": "json"})

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInput
-from frazil.events.search import Chunking, SearchSpec, parse_search
-from frazil.events.table import check_declarable, parse_table
+from frazil.events.declaration import Chunking, SearchSpec, check_declarable, parse_table
+from frazil.events.declaration.search_spec import parse_search
 
 COLUMNS = {"title": "string", "body": "string", "n": "long", "doc": "json", "v": "list<float>", "w": "list<double>",
            "ints": "list<int>", "deep": "list<list<float>>"}  # fmt: skip

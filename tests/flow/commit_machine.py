@@ -17,11 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from frazil.bus import Message
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, FrazilError, Unavailable, WatermarkTorn
-from frazil.events.batch import GROUP, PART, ROWS, encode
-from frazil.events.ids import IdWindow
-from frazil.events.position import sequence_of, start_of
-from frazil.events.table import parse_table
-from frazil.pipeline.committer import Limits
+from frazil.events import ROWS, IdWindow, encode, sequence_of, start_of
+from frazil.events.batch import GROUP, PART
+from frazil.events.declaration import parse_table
+from frazil.pipeline.commit import Limits
 from tests.flow.memory_target import MemoryCatalog, MemoryTarget
 from tests.flow.simulation import Actor, SteppedCommitter, SteppedStream, SteppedTarget, run
 from tests.flow.stream_model import Expected, Sent, expected_rows, undecided_from

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from frazil.pipeline.session import open_session
+from frazil.pipeline import open_session
 from frazil.storage import Warehouse
 from tests.quick_jvm import QUICK_JVM
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 
-from frazil.pipeline import target
+from frazil.pipeline.commit import target
 from frazil.runtime import run_pipeline
 from frazil.runtime.logs import set_up
 from frazil.settings import load

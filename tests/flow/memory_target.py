@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.errors import Unavailable, WatermarkTorn
-from frazil.events.table import TableSpec
-from frazil.events.types import TIMESTAMP
-from frazil.lake import AuditFailed, DeadLetter, Outcome
-from frazil.lake.commit import standing
-from frazil.lake.table import BATCH, IDENTITY, STREAM, WATERMARK, WATERMARK_SEQUENCE
-from frazil.pipeline.row_errors import RowsRefused
-from frazil.pipeline.target import Commit, State
+from frazil.events.declaration import TIMESTAMP, TableSpec
+from frazil.lake.catalog import BATCH, WATERMARK
+from frazil.lake.catalog.table import IDENTITY, STREAM, WATERMARK_SEQUENCE
+from frazil.lake.commit import DeadLetter, Outcome
+from frazil.lake.commit.publish import AuditFailed, standing
+from frazil.pipeline.commit.row_errors import RowsRefused
+from frazil.pipeline.commit.target import Commit, State
 
 Row = tuple[Any, ...]
 CommitSteps = Generator[str, None, tuple[Outcome, State]]

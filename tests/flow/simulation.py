@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from frazil.bus import Delivery, Message
 from frazil.bus.memory import MemoryStream
-from frazil.bus.rules import unknown
+from frazil.bus.stream_rules import unknown
 from frazil.errors import FrazilError
-from frazil.events.position import sequence_of
-from frazil.lake import DeadLetter, Outcome
-from frazil.pipeline.committer import Ahead, Committed, Committer, Limits
-from frazil.pipeline.target import Commit, State
+from frazil.events import sequence_of
+from frazil.lake.commit import DeadLetter, Outcome
+from frazil.pipeline.commit import Committer, Limits
+from frazil.pipeline.commit.committer import Ahead, Committed
+from frazil.pipeline.commit.target import Commit, State
 from tests.flow.memory_target import MemoryTarget
 
 _T = TypeVar("_T")

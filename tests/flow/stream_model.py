@@ -1,4 +1,4 @@
-"""What a table must hold, said as simply as possible: the rule of `frazil.events.ids` over a list of messages."""
+"""What a table must hold, said as simply as possible: the rule of `frazil.events.id_window` over a list of messages."""
 
 from __future__ import annotations
 

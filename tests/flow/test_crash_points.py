@@ -35,28 +35,34 @@ def points(*places: str) -> list[str]:
 
 
 # These are killed at in tests/pipeline/test_maintenance_on_spark.py, step by step.
-OF_MAINTENANCE = points("pipeline/maintenance.py", "lake/orphans.py")
+OF_MAINTENANCE = points("pipeline/maintenance/spark_steps.py", "lake/maintenance/orphans.py")
 # And these in tests/lake/test_recover.py and test_beyond.py, and in tests/gateway/http/test_purge.py.
 OF_TABLES = points(
-    "lake/catalog.py", "lake/recover.py", "lake/removal.py", "lake/purge.py", "gateway/ingest/purging.py"
+    "lake/catalog/lake.py",
+    "lake/recovery/catalog_rebuild.py",
+    "lake/maintenance/row_removal.py",
+    "lake/catalog/purge.py",
+    "gateway/purge.py",
 )
 # These in tests/pipeline/test_fold_on_spark.py and tests/lake/test_entity.py.
-OF_ENTITIES = points("pipeline/folder.py", "lake/entity.py")
-# These in tests/vault/test_kills.py, tests/pipeline/csv/test_job.py and tests/pipeline/postgres: test_archive.py,
-# test_refresh.py and test_refresh_kills.py.
-OF_SOURCES = points("vault/*.py", "lake/loads.py", "pipeline/csv/*.py", "pipeline/postgres/*.py")
-# These in tests/serving/artifact/ and tests/contract/test_objects.py.
-OF_ARTIFACTS = points("serving/artifact/*.py", "storage/*.py")
-# These in tests/pipeline/embed/test_kills.py.
-OF_EMBEDDINGS = points("lake/embeddings.py", "pipeline/embed/*.py")
+OF_ENTITIES = points("pipeline/entities/fold_committer.py", "lake/catalog/entity.py")
+# These in tests/vault/test_kills.py, tests/pipeline/sources/csv/test_job.py and tests/pipeline/sources/postgres:
+# test_archive.py, test_refresh.py and test_refresh_kills.py.
+OF_SOURCES = points(
+    "vault/*.py", "lake/bulk/load_commit.py", "pipeline/sources/csv/*.py", "pipeline/sources/postgres/*.py"
+)
+# These in tests/serving/artifacts/ and tests/contract/test_objects.py.
+OF_ARTIFACTS = points("serving/artifacts/*.py", "storage/*.py")
+# These in tests/pipeline/embeddings/test_kills.py.
+OF_EMBEDDINGS = points("lake/derived/embeddings.py", "pipeline/embeddings/*.py")
 # These in tests/gateway/search/test_kills.py.
 OF_SERVED = points("serving/search/*.py", "gateway/search/*.py")
-# These in tests/serving/building/test_kills.py.
-OF_BUILDS = points("serving/building/*.py")
+# These in tests/serving/builds/test_kills.py.
+OF_BUILDS = points("serving/builds/*.py")
 # These in tests/serving/trials/test_run.py.
-OF_TRIALS = points("lake/trials.py", "serving/trials/*.py")
+OF_TRIALS = points("lake/derived/trials.py", "serving/trials/*.py")
 # These in tests/lake/test_dead_letters.py and tests/pipeline: test_dead_letters_on_spark.py and test_suspects.py.
-OF_DEAD_LETTERS = points("lake/dead_letters.py", "pipeline/isolation.py", "pipeline/suspects.py")
+OF_DEAD_LETTERS = points("lake/commit/dead_letters.py", "pipeline/commit/isolation.py", "pipeline/commit/suspects.py")
 ELSEWHERE = [
     *OF_MAINTENANCE,
     *OF_TABLES,

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from frazil.errors import BusGap
-from frazil.pipeline.committer import Committed, Limits
+from frazil.pipeline.commit import Limits
+from frazil.pipeline.commit.committer import Committed
 from tests.flow.commit_machine import ALL, HOUR, STOPS, CommitMachine
 from tests.flow.simulation import SteppedCommitter, run
 

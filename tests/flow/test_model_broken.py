@@ -13,12 +13,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from frazil.bus import Delivery
 from frazil.errors import FrazilError, Unavailable
-from frazil.events.batch import GROUP, Delivered
-from frazil.events.ids import COUNTS, IdWindow, Ints, Keys
-from frazil.lake import Outcome
-from frazil.lake.table import WATERMARK, WATERMARK_SEQUENCE
-from frazil.pipeline import committer
-from frazil.pipeline.target import State
+from frazil.events import COUNTS, Delivered, IdWindow, Ints, Keys
+from frazil.events.batch import GROUP
+from frazil.lake.catalog import WATERMARK
+from frazil.lake.catalog.table import WATERMARK_SEQUENCE
+from frazil.lake.commit import Outcome
+from frazil.pipeline.commit import committer
+from frazil.pipeline.commit.target import State
 from tests.flow.commit_machine import CommitMachine
 from tests.flow.memory_target import CatalogConflict, CommitSteps, MemorySnapshot, MemoryTable
 from tests.flow.simulation import SteppedCommitter, SteppedTarget

@@ -12,8 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from frazil.events.position import position, sequence_of, start_of
-from frazil.pipeline.committer import Committed
+from frazil.events import sequence_of, start_of
+from frazil.events.positions import position
+from frazil.pipeline.commit.committer import Committed
 from tests.flow.commit_machine import ALL, STOPS, WINDOW_US, CommitMachine
 from tests.flow.stream_model import Expected, counts, expected_rows
 from tests.flow.test_model import ONE, SETTINGS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.lake import Lake, open_lake
+from frazil.lake.catalog import Lake, open_lake
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
 

@@ -13,9 +13,10 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID
 
-from frazil.events.position import start_of
-from frazil.lake import Lake, LakeTable, Outcome, Published, audit, make_durable, publish
-from frazil.lake.table import BATCH, PREVIOUS_WATERMARK, WATERMARK
+from frazil.events import start_of
+from frazil.lake.catalog import BATCH, PREVIOUS_WATERMARK, WATERMARK, Lake, LakeTable
+from frazil.lake.commit import Outcome, audit, make_durable, publish_stage
+from frazil.lake.commit.publish import Published
 
 _numbers = itertools.count(1)
 
@@ -63,7 +64,7 @@ def commit(
     watermark = start_of_next(base)
     snapshot = stage(lake, base, rows(base, values, received_at=received_at), watermark)
     make_durable(lake.table(base.name), snapshot)
-    return publish(lake, base, snapshot, watermark)
+    return publish_stage(lake, base, snapshot, watermark)
 
 
 def append(

@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from frazil.events.table import parse_table
-from frazil.lake import Arrived, Lake, Load, Replaces, arrived_since, load_position, publish_load
+from frazil.events.declaration import parse_table
+from frazil.lake.bulk import Load, Replaces, arrived_since, load_position, publish_load
+from frazil.lake.bulk.loads_since import Arrived
+from frazil.lake.catalog import Lake
 from tests.lake.test_loads import written
 
 SPEC = parse_table({"name": "orders", "columns": {"n": "long"}})

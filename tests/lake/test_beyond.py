@@ -12,21 +12,12 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from frazil.errors import InvalidInput
-from frazil.events.table import TableSpec, parse_table
-from frazil.lake import (
-    FileWriter,
-    Lake,
-    LakeTable,
-    Load,
-    apply_retention,
-    cut_at,
-    find_orphans,
-    plan_files,
-    plan_retention,
-    publish_load,
-    remove_orphans,
-)
-from frazil.lake.removal import _AssertRefs
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.lake.bulk import FileWriter, Load, plan_files, publish_load
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.maintenance import apply_retention, find_orphans, plan_retention, remove_orphans
+from frazil.lake.maintenance.row_removal import _AssertRefs
+from frazil.lake.maintenance.row_retention import cut_at
 from frazil.storage import local_path
 from tests.kills import Address, address, killed_at
 from tests.lake.staging import append

@@ -8,21 +8,18 @@ from datetime import UTC, datetime
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.events.position import position, start_of
-from frazil.lake import (
+from frazil.events import start_of
+from frazil.events.positions import position
+from frazil.lake.catalog import WATERMARK, Lake, LakeTable, plan_purge
+from frazil.lake.commit import (
     DeadLetter,
-    Lake,
-    LakeTable,
     add_dead_letters,
     dead_letters_table,
     dead_positions,
-    drop_embeddings,
     read_dead_letters,
     remove_dead_letters,
-    undrop_embeddings,
 )
-from frazil.lake.purge import plan_purge
-from frazil.lake.table import WATERMARK
+from frazil.lake.derived import drop_embeddings, undrop_embeddings
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import some_table
 

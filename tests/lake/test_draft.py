@@ -5,22 +5,21 @@ import pickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.events.table import Column, TableSpec, parse_table
-from frazil.events.types import ColumnType
-from frazil.lake import (
+from frazil.events.declaration import Column, ColumnType, TableSpec, parse_table
+from frazil.lake.bulk import (
     FilePlan,
     FileWriter,
-    Lake,
     Load,
     WrittenFile,
     discard,
-    draft_files,
     draft_grown,
     draft_location,
     forget_draft,
     holds,
+    plan_draft_files,
     publish_load,
 )
+from frazil.lake.catalog import Lake
 from frazil.storage import local_path
 
 SPEC = parse_table({"name": "main.things", "kind": "bulk", "columns": {"n": "long", "d": "decimal(5,2)"}})
@@ -39,7 +38,7 @@ def typed(name: str) -> TableSpec:
 
 def test_files_are_there_before_their_table(lake: Lake) -> None:
     location = draft_location(lake, SPEC.name, MARK)
-    plan = draft_files(lake, SPEC, location)
+    plan = plan_draft_files(lake, SPEC, location)
     files = written(plan, pa.table({"n": [1, 2]}))
     assert lake.names() == [] and local_path(files[0].path).is_relative_to(local_path(location))
     table = lake.create_bulk(SPEC, location=location)
@@ -50,11 +49,11 @@ def test_files_are_there_before_their_table(lake: Lake) -> None:
 
 def test_a_table_of_another_type_or_place_is_another(lake: Lake) -> None:
     location = draft_location(lake, SPEC.name, MARK)
-    supposed = draft_files(lake, typed("string"), location)
+    supposed = plan_draft_files(lake, typed("string"), location)
     files = written(supposed, pa.table({"n": ["1"]}))
     table = lake.create_bulk(SPEC, location=location)
     assert not holds(supposed, table)
-    assert not holds(draft_files(lake, SPEC, lake.new_location(SPEC.name)), table)
+    assert not holds(plan_draft_files(lake, SPEC, lake.new_location(SPEC.name)), table)
     discard(supposed, files)
     assert not local_path(files[0].path).exists()
     discard(supposed, files)
@@ -75,11 +74,11 @@ def test_files_are_there_before_their_table_grows(lake: Lake) -> None:
 
 def test_only_what_belongs_to_no_table_is_forgotten(lake: Lake) -> None:
     location = draft_location(lake, SPEC.name, MARK)
-    (file,) = written(draft_files(lake, SPEC, location), pa.table({"n": [1]}))
+    (file,) = written(plan_draft_files(lake, SPEC, location), pa.table({"n": [1]}))
     forget_draft(lake, SPEC.name, MARK)
     assert not local_path(file.path).exists()
     forget_draft(lake, SPEC.name, MARK)
-    plan = draft_files(lake, SPEC, location)
+    plan = plan_draft_files(lake, SPEC, location)
     (file,) = written(plan, pa.table({"n": [1]}))
     lake.create_bulk(SPEC, location=location)
     forget_draft(lake, SPEC.name, MARK)

@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events.table import parse_table
-from frazil.lake import (
-    Lake,
-    alter_entity,
-    create_entity,
-    drop_entity,
-    finish_declaring,
-    load_entity,
-    undrop,
-)
+from frazil.events.declaration import parse_table
+from frazil.lake.catalog import Lake, alter_entity, create_entity, drop_entity, finish_declaring, load_entity, undrop
 from tests.kills import Address, address, killed_at
 
 SPEC = parse_table({"name": "users", "kind": "entity", "key": ["id"], "columns": {"id": "long", "name": "string"}})

@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from frazil.errors import Unavailable
-from frazil.events.table import parse_table
-from frazil.lake import Lake, LakeTable, open_lake
-from frazil.lake.export import HINT_FILE, KEPT_COPIES, ExportHint, Folder, export_hint
-from frazil.lake.synced_io import SyncedFileIO
+from frazil.events.declaration import parse_table
+from frazil.lake.catalog import Lake, LakeTable, export_hint, open_lake
+from frazil.lake.catalog.fsync_io import SyncedFileIO
+from frazil.lake.catalog.version_hint import HINT_FILE, KEPT_COPIES, ExportHint, Folder
 from frazil.storage import Warehouse
 from tests.contract.seaweed import SeaweedServer
 from tests.lake.staging import append
@@ -185,7 +185,7 @@ def test_compressed_metadata_is_exported_plain(lake: Lake, name: str, warehouse:
     plain = Path(lake.table(name).metadata_location.removeprefix("file://"))
     packed = plain.with_name("00009-a.gz.metadata.json")
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    table = StaticTable.from_metadata(f"file://{packed}", {"py-io-impl": "frazil.lake.synced_io.SyncedFileIO"})
+    table = StaticTable.from_metadata(f"file://{packed}", {"py-io-impl": "frazil.lake.catalog.fsync_io.SyncedFileIO"})
     hint = export_hint(LakeTable(name, table))
     assert by_duckdb(hint, warehouse) == by_pyiceberg(hint, warehouse) == [1, 2]
 

@@ -6,18 +6,9 @@ import msgspec
 import pytest
 
 from frazil.errors import NotFound
-from frazil.lake import (
-    Lake,
-    Upkept,
-    ask_job,
-    finish_job,
-    job_status,
-    list_jobs,
-    open_jobs,
-    remember_upkeep,
-    tell_progress,
-    upkept,
-)
+from frazil.lake.catalog import Lake
+from frazil.lake.maintenance import Upkept, remember_upkeep, upkept
+from frazil.registry import ask_job, finish_job, job_status, list_jobs, open_jobs, tell_progress
 
 
 def test_a_job_is_open_until_it_has_a_result(lake: Lake) -> None:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from frazil.lake import (
-    Lake,
+from frazil.lake.bulk import (
     LoadedFile,
     LoadRecord,
     begin_load,
@@ -14,6 +13,7 @@ from frazil.lake import (
     load_record,
     load_records,
 )
+from frazil.lake.catalog import Lake
 
 
 def record(load_id: str, *files: str, source: str = "csv:orders.csv") -> LoadRecord:

@@ -10,12 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.errors import Conflict
-from frazil.events.table import parse_table
-from frazil.lake import (
-    AuditFailed,
+from frazil.events.declaration import parse_table
+from frazil.lake.bulk import (
     FileWriter,
-    Lake,
-    LakeTable,
     Load,
     Replaces,
     WrittenFile,
@@ -24,7 +21,9 @@ from frazil.lake import (
     plan_files,
     publish_load,
 )
-from frazil.lake import data_files as data_files_module
+from frazil.lake.bulk import data_files as data_files_module
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.commit.publish import AuditFailed
 from frazil.storage import local_path
 
 NIGHTS = parse_table(

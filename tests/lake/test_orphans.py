@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import DataLoss
-from frazil.lake import Lake, LakeTable, export_hint, find_orphans, open_lake, remove_orphans
+from frazil.lake.catalog import Lake, LakeTable, export_hint, open_lake
+from frazil.lake.maintenance import find_orphans, remove_orphans
 from frazil.storage import local_path
 from tests.contract.seaweed import SeaweedServer
 from tests.lake.staging import append, rows, stage, start_of_next

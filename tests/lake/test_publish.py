@@ -14,9 +14,10 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
 from frazil.errors import Unavailable
-from frazil.events.position import start_of
-from frazil.lake import AuditFailed, Lake, LakeTable, Outcome, audit, changed_by, publish
-from frazil.lake.table import WATERMARK
+from frazil.events import start_of
+from frazil.lake.catalog import WATERMARK, Lake, LakeTable, changed_by
+from frazil.lake.commit import Outcome, audit, publish_stage
+from frazil.lake.commit.publish import AuditFailed
 from tests.lake.staging import append, commit, rows, stage, start_of_next
 from tests.lake_fixtures import some_table, stored_ids
 
@@ -35,7 +36,7 @@ def test_staged_rows_are_seen_only_after_publish(lake: Lake, table: LakeTable) -
     snapshot, watermark = staged(lake, table, "a", "b")
     before = lake.table(table.name)
     assert before.snapshot_id is None and before.watermark == start_of(1) and stored_ids(lake, table.name) == []
-    published = publish(lake, table, snapshot, watermark)
+    published = publish_stage(lake, table, snapshot, watermark)
     assert published.outcome is Outcome.PUBLISHED
     assert published.table.snapshot_id == snapshot.snapshot_id
     assert published.table.watermark == published.table.marked_watermark() == watermark == start_of(2)
@@ -44,8 +45,8 @@ def test_staged_rows_are_seen_only_after_publish(lake: Lake, table: LakeTable) -
 
 def test_publishing_twice_is_publishing_once(lake: Lake, table: LakeTable) -> None:
     snapshot, watermark = staged(lake, table, "a")
-    first = publish(lake, table, snapshot, watermark)
-    again = publish(lake, table, snapshot, watermark)
+    first = publish_stage(lake, table, snapshot, watermark)
+    again = publish_stage(lake, table, snapshot, watermark)
     assert again.outcome is Outcome.PUBLISHED and again.table.metadata_location == first.table.metadata_location
     assert stored_ids(lake, table.name) == ["a"]
 
@@ -53,8 +54,8 @@ def test_publishing_twice_is_publishing_once(lake: Lake, table: LakeTable) -> No
 def test_a_range_that_another_committed_is_done(lake: Lake, table: LakeTable) -> None:
     ours, watermark = staged(lake, table, "a")
     theirs, _ = staged(lake, table, "a")
-    assert publish(lake, table, theirs, watermark).outcome is Outcome.PUBLISHED
-    assert publish(lake, table, ours, watermark).outcome is Outcome.ALREADY_DONE
+    assert publish_stage(lake, table, theirs, watermark).outcome is Outcome.PUBLISHED
+    assert publish_stage(lake, table, ours, watermark).outcome is Outcome.ALREADY_DONE
     assert stored_ids(lake, table.name) == ["a"]
 
 
@@ -62,7 +63,7 @@ def test_a_range_that_is_no_longer_next_is_superseded(lake: Lake, table: LakeTab
     far = start_of(5)
     ours = stage(lake, table, rows(table, [{"_id": "a"}, {"_id": "b"}]), far)
     append(lake, table.name, [{"_id": "a"}])
-    result = publish(lake, table, ours, far)
+    result = publish_stage(lake, table, ours, far)
     assert result.outcome is Outcome.SUPERSEDED and result.table.watermark == start_of(2)
     assert stored_ids(lake, table.name) == ["a"]
 
@@ -71,7 +72,7 @@ def test_a_table_made_anew_under_the_name_is_not_touched(lake: Lake, table: Lake
     snapshot, watermark = staged(lake, table, "a")
     lake.drop(table.name)
     lake.create(table.spec, stream="s", identity="another")
-    assert publish(lake, table, snapshot, watermark).outcome is Outcome.SUPERSEDED
+    assert publish_stage(lake, table, snapshot, watermark).outcome is Outcome.SUPERSEDED
     assert stored_ids(lake, table.name) == []
 
 
@@ -80,7 +81,7 @@ def test_maintenance_in_between_means_stage_again(lake: Lake, table: LakeTable) 
     snapshot, watermark = staged(lake, base, "b")
     iceberg = lake.catalog.load_table(table.name)
     iceberg.overwrite(rows(base, [{"_id": "a", "_seq": start_of(1)}]))  # a rewrite, by another hand than ours
-    result = publish(lake, base, snapshot, watermark)
+    result = publish_stage(lake, base, snapshot, watermark)
     assert result.outcome is Outcome.STAGE_AGAIN and result.table.watermark == base.watermark
     assert commit(lake, result.table, [{"_id": "b"}]).outcome is Outcome.PUBLISHED
     assert stored_ids(lake, table.name) == ["a", "b"]
@@ -90,13 +91,13 @@ def test_an_expired_stage_means_stage_again(lake: Lake, table: LakeTable) -> Non
     base = append(lake, table.name, [{"_id": "a"}])
     snapshot, watermark = staged(lake, base, "b")
     lake.catalog.load_table(table.name).maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
-    assert publish(lake, base, snapshot, watermark).outcome is Outcome.STAGE_AGAIN
+    assert publish_stage(lake, base, snapshot, watermark).outcome is Outcome.STAGE_AGAIN
 
 
 def test_a_new_column_in_between_does_not_stand_in_the_way(lake: Lake, table: LakeTable) -> None:
     snapshot, watermark = staged(lake, table, "a")
     lake.alter(table.name, changed_by({"add_columns": {"note": "string"}}))
-    result = publish(lake, table, snapshot, watermark)
+    result = publish_stage(lake, table, snapshot, watermark)
     assert result.outcome is Outcome.PUBLISHED and "note" in result.table.spec.columns
     assert result.table.rows_at([start_of(1)])["note"].to_pylist() == [None]
 
@@ -136,7 +137,7 @@ def test_a_reply_lost_after_it_took_effect(
     snapshot, watermark = staged(lake, table, "a")
     replies = Replies(lake, monkeypatch)
     replies.failing = lambda call: error
-    result = publish(lake, table, snapshot, watermark)
+    result = publish_stage(lake, table, snapshot, watermark)
     assert result.outcome is Outcome.PUBLISHED and replies.calls == 1
     assert result.table.watermark == watermark and stored_ids(lake, table.name) == ["a"]
 
@@ -149,7 +150,7 @@ def test_a_request_lost_before_it_took_effect_is_sent_again(
     replies = Replies(lake, monkeypatch)
     replies.take_effect = False
     replies.failing = lambda call: error if call < 3 else None
-    result = publish(lake, table, snapshot, watermark)
+    result = publish_stage(lake, table, snapshot, watermark)
     assert result.outcome is Outcome.PUBLISHED and replies.calls == 3
     assert stored_ids(lake, table.name) == ["a"]
 
@@ -165,7 +166,7 @@ def test_a_reply_lost_at_the_last_try_is_looked_after_too(
         return OSError("connection reset by peer")
 
     replies.failing = failing
-    assert publish(lake, table, snapshot, watermark).outcome is Outcome.PUBLISHED and replies.calls == 5
+    assert publish_stage(lake, table, snapshot, watermark).outcome is Outcome.PUBLISHED and replies.calls == 5
     assert stored_ids(lake, table.name) == ["a"]
 
 
@@ -177,11 +178,11 @@ def test_a_catalog_that_stays_away_is_unavailable_and_changes_nothing(
     replies.take_effect = False
     replies.failing = lambda call: OSError("no route to host")
     with pytest.raises(Unavailable) as refused:
-        publish(lake, table, snapshot, watermark)
+        publish_stage(lake, table, snapshot, watermark)
     assert refused.value.transient and refused.value.code == "publish_failed"
     assert lake.table(table.name).watermark == start_of(1)
     monkeypatch.undo()
-    assert publish(lake, table, snapshot, watermark).outcome is Outcome.PUBLISHED
+    assert publish_stage(lake, table, snapshot, watermark).outcome is Outcome.PUBLISHED
 
 
 def test_eight_publishers_and_eight_changes_at_once_lose_nothing(
@@ -243,7 +244,7 @@ def test_metadata_files_do_not_pile_up(lake: Lake, table: LakeTable) -> None:
         before = set(metadata_files(base))
         fallen = {Path(entry.metadata_file).name for entry in lake.table(table.name).iceberg.metadata.metadata_log[:1]}
         assert fallen <= before
-        publish(lake, base, snapshot, watermark)
+        publish_stage(lake, base, snapshot, watermark)
         assert not fallen & set(metadata_files(base)) or number == 0
     assert stored_ids(lake, table.name) == [f"e{number}" for number in range(4)]
 

@@ -7,10 +7,22 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.events.table import parse_table
-from frazil.lake import FileRange, FileWriter, Lake, LakeTable, Load, plan_files, publish_load, ranges_since, read_range
-from frazil.lake import data_files as writing
-from frazil.lake.ranges import read_rows, rows_by, sequence_number, whole_files
+from frazil.events.declaration import parse_table
+from frazil.lake.bulk import (
+    FileRange,
+    FileWriter,
+    Load,
+    plan_files,
+    publish_load,
+    ranges_since,
+    read_range,
+    read_rows,
+    rows_by,
+    sequence_number,
+    whole_files,
+)
+from frazil.lake.bulk import data_files as writing
+from frazil.lake.catalog import Lake, LakeTable
 
 SPEC = parse_table(
     {"name": "t", "kind": "bulk", "columns": {"n": "long", "s": "string", "p": "string"}, "partition": "p"}

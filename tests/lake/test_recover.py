@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from frazil.events.table import TableSpec
-from frazil.lake import Lake, LakeTable, Recovered, export_hint, open_lake, repair_catalog
-from frazil.lake.table import DROPPED_AT
+from frazil.events.declaration import TableSpec
+from frazil.lake.catalog import Lake, LakeTable, export_hint, open_lake
+from frazil.lake.catalog.table import DROPPED_AT
+from frazil.lake.recovery import repair_catalog
+from frazil.lake.recovery.catalog_rebuild import Recovered
 from frazil.storage import Warehouse, local_path
 from tests.contract.seaweed import SeaweedServer
 from tests.kills import Address, address, is_killed_at, killed_at

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
 from frazil.errors import Conflict, Unavailable
-from frazil.lake import Lake, Registry
+from frazil.lake.catalog import Lake
+from frazil.registry import Registry
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.lake import Lake
-from frazil.lake.retention import beyond_budget, expire_before, needed_by_readers
-from frazil.lake.table import SnapshotInfo
+from frazil.lake.catalog import Lake, SnapshotInfo
+from frazil.lake.maintenance import beyond_budget
+from frazil.lake.maintenance.snapshot_expiry import expire_before, needed_by_readers
 from tests.lake.staging import append, rows, stage, start_of_next
 from tests.lake_fixtures import some_table
 

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitFailedException
 
-from frazil.events.position import sequence_of
-from frazil.lake import Lake, LakeTable, changed_by, open_lake, publish, repair_catalog
-from frazil.lake.mend import restate
-from frazil.lake.states import State
+from frazil.events import sequence_of
+from frazil.lake.catalog import Lake, LakeTable, changed_by, open_lake
+from frazil.lake.commit import publish_stage
+from frazil.lake.recovery import repair_catalog, restate
+from frazil.lake.recovery.metadata_candidates import State
 from frazil.storage import Warehouse
 from tests.lake.staging import append, rows, stage, start_of_next
 from tests.lake.swaps import between_write_and_swap, dying_before_the_swap
@@ -53,7 +54,7 @@ class Committers:
         base = self.table
         snapshot = stage(self.lake, base, rows(base, [{"v": sequence_of(base.watermark)}]), start_of_next(base))
         with dying_before_the_swap():
-            publish(self.lake, base, snapshot, start_of_next(base))
+            publish_stage(self.lake, base, snapshot, start_of_next(base))
 
     def alter(self) -> None:
         self.columns += 1
@@ -68,7 +69,7 @@ class Committers:
         base = self.table
         snapshot = stage(self.lake, base, rows(base, [{"v": sequence_of(base.watermark)}]), start_of_next(base))
         with between_write_and_swap(self.alter):
-            publish(self.lake, base, snapshot, start_of_next(base))
+            publish_stage(self.lake, base, snapshot, start_of_next(base))
 
     def lose_an_alteration(self) -> None:
         """An alteration that a publish overtakes, and that is not tried again."""

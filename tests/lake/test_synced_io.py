@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from frazil.lake import Lake
-from frazil.lake.synced_io import SyncedFileIO
+from frazil.lake.catalog import Lake
+from frazil.lake.catalog.fsync_io import SyncedFileIO
 from frazil.storage import local_path
 from tests.lake_fixtures import some_table
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import DataLoss, Misconfigured, Unavailable, WatermarkTorn
-from frazil.events.position import start_of
-from frazil.lake import Lake, LakeTable, open_lake
-from frazil.lake.table import WATERMARK, WATERMARK_SEQUENCE
+from frazil.events import start_of
+from frazil.lake.catalog import WATERMARK, Lake, LakeTable, open_lake
+from frazil.lake.catalog.table import WATERMARK_SEQUENCE
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
 from tests.lake.staging import append, rows
@@ -193,7 +193,7 @@ def test_a_catalog_server_that_goes_away_and_comes_back(tmp_path: Path, catalog_
 def test_a_catalog_server_that_is_silent_is_not_waited_for_for_ever(
     tmp_path: Path, catalog_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.lake.catalog._SILENT_SECONDS", 0.5)
+    monkeypatch.setattr("frazil.lake.catalog.lake._SILENT_SECONDS", 0.5)
     warehouse = Warehouse(f"file://{tmp_path}/warehouse")
     lake = open_lake(catalog_postgres.url, warehouse, name="silent", **catalog_postgres.credentials)
     table = lake.create(some_table(), stream="s", identity="i")

@@ -27,9 +27,10 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events.position import start_of
-from frazil.events.table import SYSTEM_COLUMNS, TableSpec, parse_table
-from frazil.lake import Lake, LakeTable, changed_by, same_declaration
+from frazil.events import start_of
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.events.declaration.table_spec import SYSTEM_COLUMNS
+from frazil.lake.catalog import Lake, LakeTable, changed_by, same_declaration
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
 

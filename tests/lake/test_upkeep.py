@@ -6,8 +6,9 @@ import pytest
 from pyiceberg.manifest import DataFile
 
 from frazil.errors import InvalidInput
-from frazil.lake import Health, Lake, LakeTable, beyond_budget, health_of, plan_upkeep, requested_steps, verdict
-from frazil.lake.settings import MaintenanceSettings
+from frazil.lake import MaintenanceSettings
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.maintenance import Health, beyond_budget, health_of, plan_upkeep, requested_steps, verdict
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
 

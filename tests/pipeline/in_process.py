@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.events import Token
-from frazil.lake import LakeTable
+from frazil.lake.catalog import LakeTable
 
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")

@@ -10,10 +10,9 @@ import os
 from pathlib import Path
 
 from frazil.bus.memory import MemoryBus
-from frazil.lake import open_lake
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.session import open_session, packages
-from frazil.pipeline.target import SparkTarget
+from frazil.lake.catalog import open_lake
+from frazil.pipeline import open_session, packages
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
 from frazil.runtime import open_warehouse
 from frazil.settings import load
 from tests.lake_fixtures import declare, events, send

@@ -14,14 +14,14 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, InvalidInput, Unavailable
-from frazil.events.table import TableSpec, parse_table
-from frazil.lake import LakeTable, ask_job
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.csv.job import CsvLoads
-from frazil.pipeline.csv.scan import scan
-from frazil.pipeline.postgres.difference import changed_and_gone
-from frazil.pipeline.target import SparkTarget
-from frazil.pipeline.tasks import SparkTasks
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.lake.catalog import LakeTable
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.jobs import SparkTasks
+from frazil.pipeline.sources.csv import CsvLoads
+from frazil.pipeline.sources.csv.scan import scan_file
+from frazil.pipeline.sources.postgres.entity_diff import changed_and_gone
+from frazil.registry import ask_job
 from tests.lake_fixtures import SparkLake, declare, events, send
 from tests.pipeline.in_process import KeptSender
 from tests.store_fixtures import duckdb_rows
@@ -160,12 +160,12 @@ def test_errors_of_tasks_come_back_as_they_are(spark_lake: SparkLake) -> None:
 
 def test_a_file_that_changes_under_a_load_publishes_nothing(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
     def scan_then_write(path: Path, *rest: Any, **options: Any) -> Any:
-        found = scan(path, *rest, **options)
+        found = scan_file(path, *rest, **options)
         with path.open("a") as file:
             file.write("9\n")
         return found
 
-    monkeypatch.setattr("frazil.pipeline.csv.job.scan", scan_then_write)
+    monkeypatch.setattr("frazil.pipeline.sources.csv.handler.scan", scan_then_write)
     with pytest.raises(Conflict) as changed:
         loading.load("n\n1\n2\n")
     assert changed.value.code == "file_changed"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.pipeline import classes
+from frazil.pipeline import class_archive
 
 
 def java(*options: str) -> str:
@@ -22,15 +22,15 @@ def java(*options: str) -> str:
 @pytest.fixture
 def small_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a JVM that does nothing, in a folder with a space in its name."""
-    path = tmp_path / "a folder" / "classes.jsa"
+    path = tmp_path / "a folder" / "class_archive.jsa"
     path.parent.mkdir()
     java(f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-    monkeypatch.setattr(classes, "archive", lambda: path)
+    monkeypatch.setattr(class_archive, "archive", lambda: path)
     return path
 
 
 def test_it_is_used(small_archive: Path) -> None:
-    loaded = java(*shlex.split(classes.java_options()), "-Xlog:cds:stderr")
+    loaded = java(*shlex.split(class_archive.java_options()), "-Xlog:cds:stderr")
     assert str(small_archive) in loaded
 
 
@@ -42,13 +42,13 @@ def test_one_that_is_damaged_or_of_another_java_is_passed_over(small_archive: Pa
         damaged = bytearray(content)
         damaged[damage] = bytes(255 - byte for byte in damaged[damage])
         small_archive.write_bytes(damaged)
-        assert "warning" not in java(*shlex.split(classes.java_options()))
+        assert "warning" not in java(*shlex.split(class_archive.java_options()))
 
 
 def test_without_it_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classes, "archive", lambda: tmp_path / "none.jsa")
-    assert classes.java_options() == ""
+    monkeypatch.setattr(class_archive, "archive", lambda: tmp_path / "none.jsa")
+    assert class_archive.java_options() == ""
 
 
 def test_set_up_has_made_one() -> None:
-    assert classes.archive().stat().st_size > 50_000_000
+    assert class_archive.archive().stat().st_size > 50_000_000

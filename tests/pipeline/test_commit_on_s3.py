@@ -18,8 +18,8 @@ import pytest
 from frazil.bus import Stream
 from frazil.bus.memory import MemoryBus
 from frazil.errors import FrazilError
-from frazil.lake import LakeTable
-from frazil.pipeline.committer import Committed
+from frazil.lake.catalog import LakeTable
+from frazil.pipeline.commit.committer import Committed
 from tests.contract.fault_proxy import Fault, FaultProxy, Kind
 from tests.contract.seaweed import SeaweedServer
 from tests.contract.servers import PostgresServer
@@ -55,8 +55,8 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], N
             if name == wanted and left:
                 left.pop()()
 
-        monkeypatch.setattr("frazil.pipeline.target.crash_point", reached)
-        monkeypatch.setattr("frazil.lake.commit.crash_point", reached)
+        monkeypatch.setattr("frazil.pipeline.commit.target.crash_point", reached)
+        monkeypatch.setattr("frazil.lake.commit.publish.crash_point", reached)
 
     return arm
 

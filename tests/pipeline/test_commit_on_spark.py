@@ -11,11 +11,12 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, FrazilError, WatermarkTorn
-from frazil.events.position import start_of
-from frazil.events.table import parse_table
-from frazil.lake import LakeTable, Outcome, audit, changed_by, publish
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.target import Commit, SparkTarget, State, expire, stage
+from frazil.events import start_of
+from frazil.events.declaration import parse_table
+from frazil.lake.catalog import LakeTable, changed_by
+from frazil.lake.commit import Outcome, audit, publish_stage
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit.target import Commit, State, expire, stage
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -88,7 +89,7 @@ class Interrupted(SparkTarget):
         stage(self._session, f"frazil.{self._name}", commit.rows, wap_id=commit.batch, summary=commit.summary())
         snapshot = audit(base, self._lake.table(self._name), commit.batch, rows=commit.rows.num_rows)
         self._between()  # type: ignore[operator]
-        published = publish(self._lake, base, snapshot, commit.watermark)
+        published = publish_stage(self._lake, base, snapshot, commit.watermark)
         return published.outcome, published.table
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
-from frazil.events.position import position, start_of
-from frazil.lake import read_dead_letters
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.target import SparkTarget
+from frazil.events import start_of
+from frazil.events.positions import position
+from frazil.lake.commit import read_dead_letters
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
 from frazil.storage import local_path
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids
 

@@ -16,14 +16,16 @@ from pyspark.sql import DataFrame
 
 from frazil.bus import Stream
 from frazil.bus.memory import MemoryBus
-from frazil.events.table import Column, TableSpec
-from frazil.events.types import ColumnType
-from frazil.lake import AuditFailed, Entity, Step, audit_fold, create_entity
-from frazil.lake.settings import MaintenanceSettings
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.folder import Folder
+from frazil.events.declaration import Column, ColumnType, TableSpec
+from frazil.lake import MaintenanceSettings
+from frazil.lake.catalog import Entity, create_entity
+from frazil.lake.commit import audit_fold
+from frazil.lake.commit.publish import AuditFailed
+from frazil.lake.maintenance import Step
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit.target import expire
+from frazil.pipeline.entities import Folder
 from frazil.pipeline.maintenance import Maintenance
-from frazil.pipeline.target import SparkTarget, expire
 from tests.entity_model import Model
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake, events, send, some_table
@@ -272,7 +274,7 @@ POINTS = [
 
 
 def test_the_points_are_those_in_the_code() -> None:
-    source = (ROOT / "frazil/pipeline/folder.py").read_text()
+    source = (ROOT / "frazil/pipeline/entities/fold_committer.py").read_text()
     assert set(re.findall(r"crash_point\(\"(\w+)\"\)", source)) <= set(POINTS)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from frazil.pipeline import folding as module
-from frazil.pipeline.folding import Folding, FoldLimits
-from frazil.pipeline.suspects import Suspects, fold_of
+from frazil.pipeline.commit.suspects import Suspects, fold_of
+from frazil.pipeline.entities import Folding, FoldLimits
+from frazil.pipeline.entities import fold_scheduler as module
 
 LOCATIONS = {name: name for name in ("a", "a__history", "b", "b__history")}
 

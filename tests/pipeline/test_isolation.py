@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Unavailable
-from frazil.events.position import start_of
-from frazil.lake import Lake, add_dead_letters, read_dead_letters
-from frazil.pipeline.isolation import MAX_ATTEMPTS, Refused, control_row, isolate
-from frazil.pipeline.row_errors import RowsRefused
+from frazil.events import start_of
+from frazil.lake.catalog import Lake
+from frazil.lake.commit import add_dead_letters, read_dead_letters
+from frazil.pipeline.commit.isolation import MAX_ATTEMPTS, Refused, control_row, isolate
+from frazil.pipeline.commit.row_errors import RowsRefused
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import events, some_table
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.lake import Job
-from frazil.pipeline.job_order import JobOrder
+from frazil.pipeline.jobs.order import JobOrder
+from frazil.registry import Job
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import InvalidInput, Unavailable
-from frazil.lake import Job, Lake, ask_job, job_status, open_jobs, open_lake, tell_progress
+from frazil.lake.catalog import Lake, open_lake
 from frazil.pipeline.jobs import Doer, JobRunner, Timer
+from frazil.registry import Job, ask_job, job_status, open_jobs, tell_progress
 from frazil.storage import Journal, Warehouse
 
 PATIENCE_SECONDS = 120.0
@@ -90,7 +91,7 @@ async def test_jobs_are_done_in_order_and_told(lake: Lake, journal: Journal) -> 
 async def test_what_passes_is_tried_again_and_what_does_not_is_told(
     lake: Lake, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.pipeline.jobs.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("frazil.pipeline.jobs.runner.time.sleep", lambda seconds: None)
     doer = Commanded(
         Unavailable("not now"), {"rows": 1}, InvalidInput("never", code="bad_load", hint="mend it"), KeyError("x")
     )

@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from frazil.errors import Unavailable
-from frazil.pipeline.mail import send_mail
-from frazil.pipeline.settings import MailSettings
+from frazil.pipeline import MailSettings
+from frazil.pipeline.jobs.mail import send_mail
 from tests.flow.mailbox import Guard, Mailbox, certificate, running_mailbox
 
 PASSWORD = "hush-hush"

@@ -17,13 +17,15 @@ import pytest
 from frazil.bus import Stream
 from frazil.bus.memory import MemoryBus
 from frazil.errors import DataLoss, Unavailable
-from frazil.events.table import TableSpec
-from frazil.lake import LakeTable, Step, audit_rewrite, export_hint, find_orphans, health_of, rewrites
-from frazil.lake.settings import MaintenanceSettings
-from frazil.lake.upkeep import What
-from frazil.pipeline.committer import Committer, Limits
+from frazil.events.declaration import TableSpec
+from frazil.lake import MaintenanceSettings
+from frazil.lake.catalog import LakeTable, export_hint
+from frazil.lake.commit import audit_rewrite, rewrites
+from frazil.lake.maintenance import Step, find_orphans, health_of
+from frazil.lake.maintenance.plan import What
+from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit.target import stage
 from frazil.pipeline.maintenance import Maintenance
-from frazil.pipeline.target import SparkTarget, stage
 from frazil.storage import local_path
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table
@@ -256,7 +258,7 @@ async def test_a_rewrite_that_changed_rows_is_found_out(spark_lake: SparkLake) -
 _POINT = re.compile(r"^\s*crash_point\(\"(\w+)\"\)", re.MULTILINE)
 POINTS = [
     name
-    for place in ("pipeline/maintenance.py", "lake/orphans.py")
+    for place in ("pipeline/maintenance/spark_steps.py", "lake/maintenance/orphans.py")
     for name in _POINT.findall((ROOT / "frazil" / place).read_text())
 ]
 STEP_AT: dict[str, What] = {

@@ -16,12 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.bus.memory import MemoryBus
-from frazil.events.position import start_of
-from frazil.events.table import parse_table
-from frazil.lake import LakeTable, Outcome, create_entity
-from frazil.lake.schema import FANOUT
-from frazil.pipeline.folder import Folder
-from frazil.pipeline.target import Commit, SparkTarget, is_spread, stage
+from frazil.events import start_of
+from frazil.events.declaration import parse_table
+from frazil.lake.catalog import LakeTable, create_entity
+from frazil.lake.catalog.schema import FANOUT
+from frazil.lake.commit import Outcome
+from frazil.pipeline.commit import SparkTarget
+from frazil.pipeline.commit.target import Commit, is_spread, stage
+from frazil.pipeline.entities import Folder
 from frazil.storage import Warehouse, local_path
 from tests.contract.seaweed import SeaweedServer
 from tests.lake_fixtures import SparkLake, declare, events, some_table

@@ -13,11 +13,11 @@ import pytest
 from frazil.bus import Delivery
 from frazil.bus.memory import MemoryBus, MemoryStream
 from frazil.errors import Unavailable
-from frazil.events.position import start_of
-from frazil.events.table import TableSpec, parse_table
-from frazil.lake import Outcome
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.target import Commit, State
+from frazil.events import start_of
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.lake.commit import Outcome
+from frazil.pipeline.commit import Committer, Limits
+from frazil.pipeline.commit.target import Commit, State
 from tests.flow.memory_target import MemoryCatalog, MemoryTarget
 from tests.lake_fixtures import events, send
 

@@ -17,12 +17,15 @@ from py4j.protocol import Py4JNetworkError
 
 from frazil.bus import Stream
 from frazil.bus.memory import MemoryBus
-from frazil.events.position import position, start_of
-from frazil.lake import Lake, LakeTable, Outcome
-from frazil.pipeline import service
-from frazil.pipeline.committer import Limits
-from frazil.pipeline.service import EngineGone, Pipeline
-from frazil.pipeline.target import Commit, State
+from frazil.events import start_of
+from frazil.events.positions import position
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.commit import Outcome
+from frazil.pipeline import Pipeline
+from frazil.pipeline import pipeline as service
+from frazil.pipeline.commit import Limits
+from frazil.pipeline.commit.target import Commit, State
+from frazil.pipeline.pipeline import EngineGone
 from frazil.storage import Journal
 from tests.flow.memory_target import MemoryCatalog, MemoryTarget
 from tests.lake_fixtures import declare, events, send, some_table

@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from frazil.errors import Misconfigured
-from frazil.pipeline.session import open_session
+from frazil.pipeline import open_session
 from frazil.storage import Warehouse
 from tests.lake_fixtures import SparkLake
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.pipeline.spark_secrets import is_secret, without_secrets
+from frazil.pipeline import is_secret
+from frazil.pipeline.spark_secrets import without_secrets
 
 SECRETS = {
     "spark.hadoop.fs.s3a.secret.key": "x",

@@ -13,11 +13,9 @@ from pyarrow.parquet import ParquetFile
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
-from frazil.events.table import parse_table
-from frazil.pipeline import target
-from frazil.pipeline.committer import Committer, Limits
-from frazil.pipeline.target import SparkTarget
-from frazil.storage.warehouse import local_path
+from frazil.events.declaration import parse_table
+from frazil.pipeline.commit import Committer, Limits, SparkTarget, target
+from frazil.storage import local_path
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

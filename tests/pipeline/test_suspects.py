@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from frazil.pipeline.row_errors import is_out_of_memory, may_be_of_rows
-from frazil.pipeline.suspects import ENGINE_LOST, Suspects, lost_with
+from frazil.pipeline.commit.row_errors import is_out_of_memory, may_be_of_rows
+from frazil.pipeline.commit.suspects import ENGINE_LOST, Suspects, lost_with
 from tests.kills import killed_at
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frazil.errors import DataLoss, Unavailable
-from frazil.lake import Lake, Step, ask_job, job_status, open_jobs, upkept
-from frazil.lake.settings import MaintenanceSettings
-from frazil.pipeline.maintenance import Done
-from frazil.pipeline.upkeep import Upkeep
+from frazil.lake import MaintenanceSettings
+from frazil.lake.catalog import Lake
+from frazil.lake.maintenance import Step, upkept
+from frazil.pipeline.maintenance import Upkeep
+from frazil.pipeline.maintenance.spark_steps import Done
+from frazil.registry import ask_job, job_status, open_jobs
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
 

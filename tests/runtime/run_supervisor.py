@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from frazil.errors import FrazilError
-from frazil.runtime.datadir import DataDir
-from frazil.runtime.parts import STOP_ORDER, embedded_parts
+from frazil.runtime.data_dir import DataDir
+from frazil.runtime.embedded_parts import STOP_ORDER, embedded_parts
 from frazil.runtime.supervisor import Part, PartState, Supervisor, end_leftovers
 from frazil.settings import load
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Conflict, Misconfigured, Unavailable
-from frazil.runtime.datadir import DataDir, check_catalog, check_disk, read_json, write_json
-from frazil.runtime.machine import check_java, check_port, free_port
+from frazil.runtime.data_dir import DataDir, check_catalog, check_disk, read_json, write_json
+from frazil.runtime.machine_checks import check_java, check_port, free_port
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict
-from frazil.events import parse_table
-from frazil.lake import Lake, LakeTable, finish_declaring, load_entity
+from frazil.events.declaration import parse_table
+from frazil.lake.catalog import Lake, LakeTable, finish_declaring, load_entity
 from frazil.runtime.declare import make_table
 
 SPEC = parse_table({"name": "users", "kind": "entity", "key": ["id"], "columns": {"id": "string"}})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.runtime.scratch import own_scratch_folder
+from frazil.runtime.temp_folder import own_scratch_folder
 
 
 @pytest.fixture(autouse=True)

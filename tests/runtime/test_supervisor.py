@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from frazil.runtime import processes
-from frazil.runtime.datadir import DataDir, write_json
-from frazil.runtime.parts import answers
+from frazil.runtime.data_dir import DataDir, write_json
+from frazil.runtime.embedded_parts import answers
 from frazil.runtime.supervisor import end_leftovers
 
 HERE = Path(__file__).parent

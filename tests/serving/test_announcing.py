@@ -6,7 +6,8 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap
-from frazil.serving.announcing import STREAM, Listener, announce
+from frazil.serving.artifacts import Listener, announce
+from frazil.serving.artifacts.announcements import STREAM
 
 
 async def test_every_listener_hears_by_itself() -> None:

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from frazil.serving.bitmap import Bitmap
+from frazil.serving import Bitmap
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64, 1001])

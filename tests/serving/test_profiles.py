@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from frazil.errors import InvalidInput, NotFound
-from frazil.lake import Lake
-from frazil.serving.chosen import choose_index, chosen_index, forget_index
-from frazil.serving.index.config import IndexConfig
-from frazil.serving.profiles import Profiles, parse_profile
+from frazil.lake.catalog import Lake
+from frazil.serving import Profiles, forget_index, parse_profile
+from frazil.serving.index_choice import choose_index, chosen_index
+from frazil.serving.vectors.config import IndexConfig
 
 
 def test_a_profile_is_kept_listed_and_deleted(lake: Lake) -> None:

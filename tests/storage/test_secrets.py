@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from frazil.bus import server
-from frazil.embedding.settings import ModelSettings
-from frazil.embedding.spec import model_spec
+from frazil.bus import nats_server
+from frazil.cli.searching import quack
+from frazil.embedding import ModelSettings
+from frazil.embedding.model_spec import find_model_spec
 from frazil.errors import Misconfigured
-from frazil.gateway.cli import quack
-from frazil.pipeline.postgres.source import read_dsn
-from frazil.runtime.datadir import DataDir
-from frazil.settings import SourceSettings, load
+from frazil.pipeline import SourceSettings
+from frazil.pipeline.sources.postgres.source_settings import read_dsn
+from frazil.runtime.data_dir import DataDir
+from frazil.settings import load
 from frazil.storage import read_private
 from frazil.storage.secrets import MAX_PRIVATE_BYTES
 
@@ -105,7 +106,7 @@ def _of_settings(path: Path) -> object:
 
 def _of_a_model(path: Path) -> object:
     far = ModelSettings(provider="openai", url="http://127.0.0.1:1/v1", model="m", dims=8, key_file=path)
-    return model_spec("far", {"far": far})
+    return find_model_spec("far", {"far": far})
 
 
 def _of_a_source(path: Path) -> object:
@@ -119,7 +120,7 @@ def _of_the_data_directory(path: Path) -> object:
 
 def _of_the_bus(path: Path) -> object:
     _moved(path, "nats.credentials")
-    return server.credentials(path.parent)
+    return nats_server.credentials(path.parent)
 
 
 def _moved(path: Path, name: str) -> None:

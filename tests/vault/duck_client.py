@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from frazil.client import Answer, Receipt
 from frazil.errors import Conflict, NotFound
-from frazil.events.position import Token
-from frazil.events.table import parse_table
-from frazil.serving.sql.statement import judge
+from frazil.events import Token
+from frazil.events.declaration import parse_table
+from frazil.serving.sql.statement.judge import judge_statement
 from tests.vault.log_tables import LogTables
 
 
@@ -66,7 +66,7 @@ class DuckClient:
                 which = _which(name)
                 connection.register(name, self._arrow(which))
                 connection.register(f"{name}__history", self._history(which))
-            rows = connection.execute(judge(connection, text).sql, list(parameters)).to_arrow_table()
+            rows = connection.execute(judge_statement(connection, text).sql, list(parameters)).to_arrow_table()
         cut = rows.slice(0, max_rows)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, cut.schema) as writer:

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from frazil.client.wire import NDJSON, event_batches
-from frazil.events.decode import decode_events
-from frazil.events.limits import Limits
-from frazil.events.table import parse_table
+from frazil.client.event_bodies import NDJSON, event_batches
+from frazil.events.declaration import parse_table
+from frazil.events.decoding import Limits, decode_events
 from frazil.vault.columns import LINK_COLUMNS, LINKS_KEY, NOTE_COLUMNS, NOTES_KEY
+from frazil.vault.note_changes import Key
 from frazil.vault.sync import Which
-from frazil.vault.versions import Key
 
 KEYS = {"notes": NOTES_KEY, "links": LINKS_KEY}
 

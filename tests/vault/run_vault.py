@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from frazil.vault import VaultSync, export
+from frazil.vault import VaultSync
+from frazil.vault.export import export_notes
 from tests.vault.log_tables import LogTables
 
 if __name__ == "__main__":
@@ -14,4 +15,4 @@ if __name__ == "__main__":
     if what == "sync":
         print(VaultSync(vault, "v", tables).run().published)
     else:
-        print(export(tables.rows("notes", "v"), vault, "v", {}, force=True).written)
+        print(export_notes(tables.rows("notes", "v"), vault, "v", {}, force=True).written)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from frazil.vault.export import ExportReport, export
+from frazil.vault import ExportReport
+from frazil.vault.export import export_notes
 from frazil.vault.note import parse
 from tests.vault.vaults import contents, write
 
@@ -18,7 +19,7 @@ def row(path: Any, body: str = "text\n") -> dict[str, Any]:
 
 
 def exported(root: Path, *rows: dict[str, Any], **words: bool) -> ExportReport:
-    return export(rows, root, "v", {}, **words)
+    return export_notes(rows, root, "v", {}, **words)
 
 
 @pytest.mark.parametrize(

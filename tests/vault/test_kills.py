@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.vault.sync import VaultSync
+from frazil.vault import VaultSync
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import contents, write
 

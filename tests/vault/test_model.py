@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Unavailable
-from frazil.vault.export import export
-from frazil.vault.sync import VaultSync, Which
+from frazil.vault import VaultSync
+from frazil.vault.export import export_notes
+from frazil.vault.sync import Which
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import contents, write
 
@@ -63,7 +64,7 @@ def test_the_tables_end_as_the_folder_is(steps: list[tuple[str, str, str]]) -> N
         tables.left = 1_000_000
         VaultSync(vault, "v", tables).run(allow_empty=True)
         assert VaultSync(vault, "v", tables).run(allow_empty=True).published == 0
-        export(tables.rows("notes", "v"), Path(folder, "out"), "v", {})
+        export_notes(tables.rows("notes", "v"), Path(folder, "out"), "v", {})
         assert contents(Path(folder, "out")) == contents(vault)
         (afresh := Path(folder, "afresh")).mkdir()
         VaultSync(vault, "v", LogTables(afresh)).run()

@@ -13,13 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInput
-from frazil.events.types import ColumnType, parse_type
-from frazil.vault import front_matter
-from frazil.vault.columns import NOTE_COLUMNS, keys_by_column, parse_columns, spelled
-from frazil.vault.export import export
+from frazil.events.declaration import ColumnType, parse_type
+from frazil.vault import VaultSync, front_matter, parse_columns
+from frazil.vault.columns import NOTE_COLUMNS, keys_by_column, spelled
+from frazil.vault.export import export_notes
 from frazil.vault.note import parse
-from frazil.vault.sync import VaultSync
-from frazil.vault.written import file_of
+from frazil.vault.note_file import file_of
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import contents, write
 
@@ -143,6 +142,6 @@ def test_files_with_names_that_are_alike_come_back_as_they_were(keys: list[tuple
         here, tables = Path(folder, "v"), LogTables(Path(folder), COLUMNS)
         write(here, {"a.md": block})
         assert VaultSync(here, "v", tables, further=TYPES).run().new == 1
-        exported = export(tables.rows("notes", "v"), Path(folder, "out"), "v", TYPES)
+        exported = export_notes(tables.rows("notes", "v"), Path(folder, "out"), "v", TYPES)
         assert (exported.refused, exported.inexact) == ([], [])
         assert contents(Path(folder, "out")) == contents(here)

@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from frazil.events.types import ColumnType, parse_type
+from frazil.events.declaration import ColumnType, parse_type
+from frazil.vault import VaultSync
 from frazil.vault.columns import spelled
-from frazil.vault.export import export
+from frazil.vault.export import export_notes
 from frazil.vault.files import MAX_NOTE_BYTES
 from frazil.vault.note import ALIASES_KEYS, CREATED_KEYS, TAGS_KEYS, UPDATED_KEYS, parse
-from frazil.vault.sync import VaultSync
-from frazil.vault.written import file_of
+from frazil.vault.note_file import file_of
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import contents, paths, vaults, write
 
@@ -36,7 +36,7 @@ def test_files_come_back_with_the_same_bytes(vault: dict[str, bytes]) -> None:
         write(here, vault)
         report = VaultSync(here, "v", tables, further=TYPES).run()
         assert report.skipped == () and report.new == report.files == len(vault)
-        exported = export(tables.rows("notes", "v"), there, "v", TYPES)
+        exported = export_notes(tables.rows("notes", "v"), there, "v", TYPES)
         assert exported.refused == [] and exported.inexact == []
         assert contents(there) == vault
         again = VaultSync(there, "v", tables, further=TYPES).run()

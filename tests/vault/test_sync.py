@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events.types import parse_type
-from frazil.vault.columns import parse_columns
-from frazil.vault.sync import SyncReport, VaultSync, Which
+from frazil.events.declaration import parse_type
+from frazil.vault import SyncReport, VaultSync, parse_columns
+from frazil.vault.sync import Which
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import write
 

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.client import Client
 from frazil.errors import Conflict, InvalidInput
-from frazil.events.types import parse_type
+from frazil.events.declaration import parse_type
 from frazil.vault import ClientTables, VaultSync, tables
 from tests.vault.duck_client import DuckClient
 from tests.vault.vaults import write

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from frazil.errors import FrazilError, Unavailable
-from frazil.vault import VaultSync, follow, watching
-from frazil.vault.sync import SyncReport, Which
+from frazil.vault import SyncReport, VaultSync, follow, vault_watch
+from frazil.vault.sync import Which
 from tests.vault.log_tables import LogTables
 from tests.vault.vaults import write
 
@@ -46,7 +46,7 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr(watching, "_AGAIN_MS", 200)
+    monkeypatch.setattr(vault_watch, "_AGAIN_MS", 200)
     found = Watched(tmp_path)
     yield found
     found.stop.set()

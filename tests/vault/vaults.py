@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from frazil.vault.links import folded
-from frazil.vault.places import Refused, check_path, collisions
+from frazil.vault.note_paths import Refused, check_path, collisions
 
 
 def write(root: Path, files: Mapping[str, str | bytes]) -> None:

@@ -1,7 +1,13 @@
-"""The HTTP gateway: `Gateway` has everything, `create_app` puts it behind routes, `serve` puts those on a port."""
+"""HTTP edge: server, connections, middleware, bodies and responses."""
 
-from frazil.gateway.http.app import create_app
-from frazil.gateway.http.gateway import Gateway
-from frazil.gateway.http.server import listen, serve
+from __future__ import annotations
 
-__all__ = ["Gateway", "create_app", "listen", "serve"]
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.gateway.http.server import listen as listen
+    from frazil.gateway.http.server import serve as serve
+
+__getattr__, __all__ = lazy_door(__name__)

@@ -5,26 +5,26 @@ from __future__ import annotations
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from frazil.gateway.http.artifacts import TableArtifacts
+from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.bodies import BodyReader
-from frazil.gateway.http.builds import Builds
-from frazil.gateway.http.dead_letters import TableDeadLetters
-from frazil.gateway.http.embeddings import TableEmbeddings
-from frazil.gateway.http.events import Events
-from frazil.gateway.http.gateway import Gateway
-from frazil.gateway.http.guard import Guard, no_such_route
-from frazil.gateway.http.history import TableHistory
-from frazil.gateway.http.jobs import Jobs
-from frazil.gateway.http.loads import Loads
-from frazil.gateway.http.maintenance import Maintenance
-from frazil.gateway.http.profiles import SearchProfiles
-from frazil.gateway.http.query import Query
-from frazil.gateway.http.search import Search
-from frazil.gateway.http.status import Status
-from frazil.gateway.http.tables import Tables
-from frazil.gateway.http.tokens import Tokens
-from frazil.gateway.http.trials import TableTrials
-from frazil.gateway.http.visibility import Visibility
+from frazil.gateway.http.middleware import Guard, no_such_route
+from frazil.gateway.http.routes.artifacts import TableArtifacts
+from frazil.gateway.http.routes.builds import Builds
+from frazil.gateway.http.routes.dead_letters import TableDeadLetters
+from frazil.gateway.http.routes.embeddings import TableEmbeddings
+from frazil.gateway.http.routes.events import Events
+from frazil.gateway.http.routes.history import TableHistory
+from frazil.gateway.http.routes.jobs import Jobs
+from frazil.gateway.http.routes.loads import Loads
+from frazil.gateway.http.routes.maintenance import Maintenance
+from frazil.gateway.http.routes.profiles import SearchProfiles
+from frazil.gateway.http.routes.query import Query
+from frazil.gateway.http.routes.search import Search
+from frazil.gateway.http.routes.status import Status
+from frazil.gateway.http.routes.tables import Tables
+from frazil.gateway.http.routes.tokens import Tokens
+from frazil.gateway.http.routes.trials import TableTrials
+from frazil.gateway.http.routes.visibility import Visibility
 
 
 def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.types import Message
 
-from frazil.access.quotas import Memory
+from frazil.access import Memory
 from frazil.errors import FrazilError, InvalidInput, TooLarge
-from frazil.gateway.http.scopes import place_of
+from frazil.gateway.http.authorization import place_of
 from frazil.gateway.threads import to_the_end
 
 IDLE_SECONDS = 15.0

@@ -17,13 +17,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from frazil.errors import FrazilError, Unavailable
-from frazil.gateway.http.answers import error_answer
+from frazil.gateway.http.authorization import IDENTITY
 from frazil.gateway.http.connection_table import ConnectionTable, Idle
 from frazil.gateway.http.request_errors import BadRequest, HeadersTooLarge, RequestTimeout, UrlTooLong
-from frazil.gateway.http.scopes import IDENTITY
+from frazil.gateway.http.responses import error_answer
 from frazil.gateway.http.single_write import SingleWriteTransport
 from frazil.gateway.metrics import Metrics
-from frazil.gateway.settings import ServerSettings
+from frazil.settings import ServerSettings
 
 _FRAMING_LENGTHS = {len(b"host"), len(b"transfer-encoding")}
 _HEAD_SLICE = 16 << 10

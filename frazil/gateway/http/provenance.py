@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.events import start_of
-from frazil.lake import LakeTable, LoadRecord, Registry, lineage, load_records
+from frazil.lake.bulk import LoadRecord, lineage, load_records
+from frazil.lake.catalog import LakeTable
+from frazil.registry import Registry
 
 _LOADS_TOLD = 20
 

@@ -16,14 +16,14 @@ from typing import Any, cast
 import uvicorn
 
 from frazil.errors import FrazilError, Misconfigured
+from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.connection import GatewayConnection
 from frazil.gateway.http.connection_table import ConnectionTable
-from frazil.gateway.http.gateway import Gateway
 from frazil.gateway.http.open_files import RESERVED_FILES, allow_open_files, connections_within
 from frazil.gateway.http.uploads import forget_left_uploads
 from frazil.gateway.malloc import return_freed_memory
-from frazil.gateway.settings import ServerSettings
+from frazil.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 

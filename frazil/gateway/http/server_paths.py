@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError
-from frazil.gateway.http.gateway import Gateway
+from frazil.gateway.gateway import Gateway
 from frazil.storage import local_path
 
 _SHORTEST = 4

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.errors import FrazilError
-from frazil.events import Token, history_of, sequence_of, start_of
-from frazil.gateway.http.gateway import Gateway
+from frazil.events import Token, sequence_of, start_of
+from frazil.events.declaration import history_of
+from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.provenance import age_of_load, is_only_loaded, provenance
-from frazil.lake import LakeTable
+from frazil.lake.catalog import LakeTable
 
 _PATIENCE_SECONDS = 1.0
 _SNAPSHOTS_TOLD = 20

@@ -24,10 +24,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from frazil.access import Identity
 from frazil.errors import InvalidInput, TooLarge, Unavailable
+from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.bodies import IDLE_SECONDS, BodyTimeout
-from frazil.gateway.http.gateway import Gateway
-from frazil.lake import Job, open_jobs
-from frazil.storage import disk_errors, sync_files
+from frazil.registry import Job, open_jobs
+from frazil.storage import sync_files, translated_disk_errors
 
 KIND = "csv"
 LEFT_SECONDS = 3600.0
@@ -94,7 +94,7 @@ class Uploads:
                     waiting = await asyncio.to_thread(_size_of, await self._open_jobs(arrival.identity))
                 self._check_size(arrival, waiting)
                 await asyncio.to_thread(_write, file, chunk, self._gateway.min_free_bytes)
-            with disk_errors("take in the file"):
+            with translated_disk_errors("take in the file"):
                 await asyncio.to_thread(file.flush)
 
     async def _open_jobs(self, identity: Identity) -> list[Job]:
@@ -151,7 +151,7 @@ async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
 def _write(file: BinaryIO, chunk: bytes, min_free_bytes: int) -> None:
     if shutil.disk_usage(os.path.dirname(file.name)).free < min_free_bytes + len(chunk):
         raise Unavailable("the disk has no room for the file", code="disk_full", hint="make room, then send it again")
-    with disk_errors("take in the file"):
+    with translated_disk_errors("take in the file"):
         file.write(chunk)
 
 

@@ -9,20 +9,10 @@ from typing import Any
 
 from frazil.bus import EventBus
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events import TableSpec, entity_of, parse_table
-from frazil.events.table import check_declarable
+from frazil.events.declaration import TableSpec, check_declarable, entity_of, parse_table
 from frazil.gateway.ingest.directory import TableDirectory
-from frazil.lake import (
-    Lake,
-    LakeTable,
-    changed_by,
-    drop_embeddings,
-    drop_entity,
-    load_entity,
-    same_declaration,
-    undrop,
-    undrop_embeddings,
-)
+from frazil.lake.catalog import Lake, LakeTable, changed_by, drop_entity, load_entity, same_declaration, undrop
+from frazil.lake.derived import drop_embeddings, undrop_embeddings
 from frazil.runtime.declare import make_table
 from frazil.storage import Journal
 

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable
 
 from frazil.errors import FrazilError, NotFound, Unavailable
-from frazil.events import TableSpec, history_of
-from frazil.lake import Entity, Lake, LakeTable, alter_entity, paired
-from frazil.lake.mend import repair_of
-from frazil.lake.pulse import Beat
+from frazil.events.declaration import TableSpec, history_of
+from frazil.lake.catalog import Entity, Lake, LakeTable, alter_entity, paired
+from frazil.lake.recovery import repair_of
+from frazil.registry import Beat
 
 log = logging.getLogger(__name__)
 

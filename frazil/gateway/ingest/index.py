@@ -21,13 +21,23 @@ import pyarrow as pa
 
 from frazil.bus import Delivery, Stream
 from frazil.errors import BusGap, Unavailable
-from frazil.events.batch import Delivered, decode, whole
-from frazil.events.ids import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys
-from frazil.events.position import sequence_of, start_of
-from frazil.gateway.ingest.progress import Progress
+from frazil.events import (
+    CLOCK_SKEW_US,
+    COUNTS,
+    Delivered,
+    IdWindow,
+    Ints,
+    Keys,
+    decode,
+    id_keys,
+    sequence_of,
+    start_of,
+    whole,
+)
 from frazil.gateway.ingest.receipt import received_us
 from frazil.gateway.ingest.tail import Tail
-from frazil.lake import LakeTable
+from frazil.gateway.ingest.upload_progress import Progress
+from frazil.lake.catalog import LakeTable
 
 log = logging.getLogger(__name__)
 

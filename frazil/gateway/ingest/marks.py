@@ -7,9 +7,9 @@ import asyncio
 from frazil.errors import Conflict, FrazilError
 from frazil.events import Mark
 from frazil.gateway.ingest.directory import TableDirectory
-from frazil.gateway.ingest.writer import TableWriter
-from frazil.lake import LakeTable
-from frazil.lake.mend import lost_ranges
+from frazil.gateway.ingest.table_writer import TableWriter
+from frazil.lake.catalog import LakeTable
+from frazil.lake.recovery import lost_ranges
 
 _HEAD_SECONDS = 2.0
 

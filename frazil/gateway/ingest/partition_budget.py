@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from frazil.access import RateLimited
-from frazil.events.partitions import PartitionKey
+from frazil.events.declaration import PartitionKey
 
 _DAY_SECONDS = 86_400
 

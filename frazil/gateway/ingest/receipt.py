@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.errors import FrazilError, Unavailable
-from frazil.events import TableSpec, Token
-from frazil.events.ids import Ints, Keys, id_keys
+from frazil.events import Ints, Keys, Token, id_keys
+from frazil.events.declaration import TableSpec
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,8 @@ import pyarrow as pa
 
 from frazil.bus import Stream
 from frazil.errors import Unavailable
-from frazil.events.batch import conform, decode
-from frazil.events.ids import Ints
-from frazil.events.position import sequence_of, start_of
-from frazil.events.table import TableSpec
+from frazil.events import Ints, conform, decode, sequence_of, start_of
+from frazil.events.declaration import TableSpec
 from frazil.gateway.ingest.receipt import SchemaMoved
 
 # Joining more rows than this is left to a thread: the loop answers others meanwhile.

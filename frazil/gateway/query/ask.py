@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from frazil.errors import InvalidInput, TooLarge
-from frazil.events import Token, table_name
+from frazil.events import Token
+from frazil.events.declaration import table_name
 
 Freshness = Literal["live", "committed"]
 Waiting = Callable[[], AbstractContextManager[None]]

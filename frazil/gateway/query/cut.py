@@ -18,11 +18,12 @@ import pyarrow as pa
 from frazil.access import ReadGrant
 from frazil.errors import Unavailable
 from frazil.events import Token
-from frazil.gateway.ingest import Tail, source_of
+from frazil.gateway.ingest.directory import source_of
+from frazil.gateway.ingest.tail import Tail
 from frazil.gateway.query.entities import EntityAt, on_its_base
-from frazil.lake import LakeTable, SnapshotInfo, columns_at
-from frazil.serving import Relation, TableRef
-from frazil.serving import Tail as TailOfRelation
+from frazil.lake.catalog import LakeTable, SnapshotInfo, columns_at
+from frazil.serving.sql import Relation, TableRef
+from frazil.serving.sql import Tail as TailOfRelation
 
 
 @dataclass(frozen=True)

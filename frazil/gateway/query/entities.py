@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.errors import FrazilError, NotFound
-from frazil.events.table import PATCH
-from frazil.lake import LakeTable, SnapshotExpired, SnapshotInfo, columns_at, watermark_at
-from frazil.serving import Folding, Relation
+from frazil.events.declaration import PATCH
+from frazil.lake.catalog import LakeTable, SnapshotExpired, SnapshotInfo, columns_at, watermark_at
+from frazil.serving.sql import Relation
+from frazil.serving.sql.worker import Folding
 
 if TYPE_CHECKING:
     from frazil.gateway.query.cut import CutTable

@@ -1,1 +1,12 @@
-"""Search behind the gateway: which generation of each table answers, and how the next one takes its place."""
+"""Search at a stated freshness, over artifacts and fresh documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.gateway.search.served import ServedTables as ServedTables
+
+__getattr__, __all__ = lazy_door(__name__)

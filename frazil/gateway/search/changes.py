@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.events.batch import conform
+from frazil.events import conform
 from frazil.gateway.search.cuts import TableCut
-from frazil.lake import arrived_since
-from frazil.serving import Query, QueryPool, Relation
+from frazil.lake.bulk import arrived_since
 from frazil.serving.search import Change, FreshFull, Reading, Searchable
-from frazil.serving.sql.views import quoted
+from frazil.serving.sql import Query, QueryPool, Relation
+from frazil.serving.sql.worker import quoted
 
 _OWNER = "search"
 _TOUCHED = "_touched"

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from frazil.access import ReadGrant
-from frazil.events import Token, history_of, start_of
-from frazil.gateway.ingest import TableDirectory, source_of
-from frazil.gateway.query import Ask
+from frazil.events import Token, start_of
+from frazil.events.declaration import history_of
+from frazil.gateway.ingest.directory import TableDirectory, source_of
+from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.cut import CutMoved, Source
 from frazil.gateway.query.resolve import Resolver
-from frazil.lake import LakeTable
-from frazil.serving import Relation, TableRef
+from frazil.lake.catalog import LakeTable
+from frazil.serving.sql import Relation, TableRef
 
 # Everything: what a caller may see of it is decided on the documents, not when they are fed.
 _ALL = ReadGrant()

@@ -24,9 +24,9 @@ from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
 from frazil.gateway.search.cuts import Found, Reach, TableCut
 from frazil.gateway.search.shelves import OpenShelf
 from frazil.gateway.threads import to_the_end
-from frazil.serving import QueryPool
+from frazil.serving import SearchSettings
 from frazil.serving.search import Change, Generation, Reading, Serving
-from frazil.serving.settings import SearchSettings
+from frazil.serving.sql import QueryPool
 
 T = TypeVar("T")
 Kind = Literal["live", "committed", "words"]

@@ -12,11 +12,11 @@ import weakref
 from collections import OrderedDict
 from typing import Any
 
-from frazil.serving import QueryPool
-from frazil.serving.artifact.duck import DUCKDB
-from frazil.serving.bitmap import Bitmap
+from frazil.serving import Bitmap
+from frazil.serving.artifacts.parts import DUCKDB
 from frazil.serving.search import Allowed, FreshView, Reading
-from frazil.serving.sql.selection import Selection
+from frazil.serving.sql import QueryPool
+from frazil.serving.sql.worker import Selection
 
 _MOST_BYTES = 64 << 20
 _MOST_OF_A_VIEW = 256

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from frazil.bus import EventBus
 from frazil.errors import DataLoss, FrazilError, NotFound
 from frazil.gateway.search.held_shelf import HeldShelf, Moved
-from frazil.serving.announcing import Listener, announce
+from frazil.serving.artifacts import Listener, announce
 from frazil.storage import Journal
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from frazil.crash import crash_point
 from frazil.embedding import OWN, Model
 from frazil.errors import Conflict, FrazilError
-from frazil.gateway.search.question_models import OwnVectors, QuestionModels
+from frazil.gateway.search.query_models import OwnVectors, QuestionModels
 from frazil.gateway.search.subject import Subject
-from frazil.serving import search
-from frazil.serving.artifact import Entry, LocalCopies, Register, Shelf, State
-from frazil.serving.settings import SearchSettings
+from frazil.serving import SearchSettings, search
+from frazil.serving.artifacts import Entry, LocalCopies, Register, Shelf, State
 
 if TYPE_CHECKING:
     from frazil.serving.search import Searchable, Serving, ServingStatus, Trouble

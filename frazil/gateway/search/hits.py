@@ -8,11 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.gateway.search.question import Question
+from frazil.gateway.search.search_plan import Question
 from frazil.serving.search import Found, Hit, Searchable
-from frazil.serving.sql.cells import cells
-from frazil.serving.sql.duck_types import DuckType, parse_type
-from frazil.serving.sql.views import sql_type
+from frazil.serving.sql.worker import DuckType, cells, parse_type, sql_type
 
 # Whose Python values are those of JSON.
 _AS_THEY_ARE = (pa.string(), pa.large_string(), pa.int64(), pa.int32(), pa.bool_())

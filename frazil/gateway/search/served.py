@@ -23,16 +23,16 @@ from prometheus_client import Metric
 from frazil.bus import EventBus
 from frazil.embedding import OWN, ModelSettings
 from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
-from frazil.gateway.ingest import TableDirectory
+from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.metrics import counter, gauge
 from frazil.gateway.search.following import Following, Pace, to_its_end
 from frazil.gateway.search.held_shelf import HeldShelf, Moved, Served
-from frazil.gateway.search.question_models import QuestionModels
+from frazil.gateway.search.query_models import QuestionModels
 from frazil.gateway.search.subject import Subject
-from frazil.lake import Lake, LakeTable, embedded_up_to, embeddings_table
-from frazil.serving.artifact import LocalCopies, open_shelf, shelf_names
-from frazil.serving.profiles import Profile, Profiles
-from frazil.serving.settings import SearchSettings
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.derived import embedded_up_to, embeddings_table
+from frazil.serving import Profile, Profiles, SearchSettings
+from frazil.serving.artifacts import LocalCopies, open_shelf, shelf_names
 from frazil.storage import Journal
 
 __all__ = ["Held", "Served", "ServedTables", "new_reader"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.lake import LakeTable
-from frazil.serving.profiles import Profile
+from frazil.lake.catalog import LakeTable
+from frazil.serving import Profile
 
 if TYPE_CHECKING:
     from frazil.serving.search import Searchable, Serving

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.embedding import OWN, Model
-from frazil.events import TableSpec
-from frazil.events.search import Chunking
+from frazil.events.declaration import Chunking, TableSpec
 from frazil.gateway.ingest.directory import Source, source_of
-from frazil.lake import LakeTable
-from frazil.serving import search
-from frazil.serving.artifact import Entry
-from frazil.serving.profiles import Profile
+from frazil.lake.catalog import LakeTable
+from frazil.serving import Profile, search
+from frazil.serving.artifacts import Entry
 
 if TYPE_CHECKING:
     from frazil.serving.search import Searchable

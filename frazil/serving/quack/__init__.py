@@ -1,10 +1,12 @@
-"""Quack: one artifact, read by other DuckDBs over their own remote protocol.
+"""Quack: an artifact served to other DuckDB processes."""
 
-The protocol gives whoever has the token all of SQL, and its own checks can be gone around. So the walls are those of
-the operating system: the worker holds one read-only file, and can reach nothing else.
-"""
+from __future__ import annotations
 
-from frazil.serving.quack.following import QuackOfTable
-from frazil.serving.quack.server import QuackServer
+from typing import TYPE_CHECKING
 
-__all__ = ["QuackOfTable", "QuackServer"]
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.serving.quack.served_artifact import QuackOfTable as QuackOfTable
+
+__getattr__, __all__ = lazy_door(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from frazil.errors import Misconfigured, Unavailable
-from frazil.serving.sql.flock import child_environment
+from frazil.serving.sql.worker_processes import child_environment
 
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 5.0

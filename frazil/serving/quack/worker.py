@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.serving.sql import walls
+from frazil.serving.sql.worker import sandbox
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,8 +49,8 @@ def opened(file: str) -> duckdb.DuckDBPyConnection:
 
 def serve(order: dict[str, Any], connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Serve for as long as the connection is open; which walls stand. Without all of them nothing is served."""
-    memory = walls.MemoryLimit()
-    standing = walls.raise_all(walls.Doors(readable=[order["file"]], listen=order["port"]))
+    memory = sandbox.MemoryLimit()
+    standing = sandbox.raise_all(sandbox.Doors(readable=[order["file"]], listen=order["port"]))
     execute = connection.execute
     execute("SET temp_directory = ''")
     execute(f"SET memory_limit = '{order['memory_bytes'] // 1024}KiB'")
@@ -67,8 +67,8 @@ def serve(order: dict[str, Any], connection: duckdb.DuckDBPyConnection) -> dict[
 
 
 def main() -> None:
-    walls.die_with_parent(os.getppid())
-    walls.hide_memory()
+    sandbox.die_with_parent(os.getppid())
+    sandbox.hide_memory()
     os.nice(_NICE)
     order = json.loads(sys.stdin.readline())
     try:

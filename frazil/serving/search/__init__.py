@@ -1,73 +1,26 @@
-"""Search over what is loaded: one question over a generation and what is fresh, and the swap of generations.
-
-    serving = Serving(searchable, copies)
-    serving.swap(entry)                                   # a newer generation, verified, without a gap
-    serving.apply(changes, upto)                          # what was written since, found at once
-    found = serving.search(Ask("green tea", k=5))
-
-The names below are imported when they are first used: their engines are not for those who only look at settings.
-"""
+"""Search engine: one generation of an artifact and the fresh documents, ranked together."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.serving.search.ask import Allowed, Ask, Found, Hit
-    from frazil.serving.search.engine import search
-    from frazil.serving.search.fresh import Change, Fresh, FreshFull, FreshGap, FreshView
-    from frazil.serving.search.fusion import Ranking, fuse
-    from frazil.serving.search.generation import Generation
-    from frazil.serving.search.searchable import Searchable
-    from frazil.serving.search.swap import Reading, Serving, ServingStatus, Swapped, Trouble
+    from frazil.serving.search.fresh_documents import Change as Change
+    from frazil.serving.search.fresh_documents import Fresh as Fresh
+    from frazil.serving.search.fresh_documents import FreshFull as FreshFull
+    from frazil.serving.search.fresh_documents import FreshGap as FreshGap
+    from frazil.serving.search.fresh_documents import FreshView as FreshView
+    from frazil.serving.search.generation import Generation as Generation
+    from frazil.serving.search.generation_swap import Reading as Reading
+    from frazil.serving.search.generation_swap import Serving as Serving
+    from frazil.serving.search.generation_swap import ServingStatus as ServingStatus
+    from frazil.serving.search.generation_swap import Trouble as Trouble
+    from frazil.serving.search.query import Allowed as Allowed
+    from frazil.serving.search.query import Ask as Ask
+    from frazil.serving.search.query import Found as Found
+    from frazil.serving.search.query import Hit as Hit
+    from frazil.serving.search.searchable import Searchable as Searchable
 
-_HOMES = {
-    "Allowed": "ask",
-    "Ask": "ask",
-    "Change": "fresh",
-    "Found": "ask",
-    "Fresh": "fresh",
-    "FreshFull": "fresh",
-    "FreshGap": "fresh",
-    "FreshView": "fresh",
-    "Generation": "generation",
-    "Hit": "ask",
-    "Ranking": "fusion",
-    "Reading": "swap",
-    "Searchable": "searchable",
-    "Serving": "swap",
-    "ServingStatus": "swap",
-    "Swapped": "swap",
-    "Trouble": "swap",
-    "fuse": "fusion",
-    "search": "engine",
-}
-
-__all__ = [
-    "Allowed",
-    "Ask",
-    "Change",
-    "Found",
-    "Fresh",
-    "FreshFull",
-    "FreshGap",
-    "FreshView",
-    "Generation",
-    "Hit",
-    "Ranking",
-    "Reading",
-    "Searchable",
-    "Serving",
-    "ServingStatus",
-    "Swapped",
-    "Trouble",
-    "fuse",
-    "search",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __all__ = lazy_door(__name__)

@@ -10,12 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from frazil.errors import Conflict
-from frazil.serving.artifact import ArtifactRefused, Contents, Entry, Fault, LocalCopy, OpenPart
-from frazil.serving.artifact.parts import IndexPart, TextPart
+from frazil.serving.artifacts.contents import Contents
+from frazil.serving.artifacts.local_copies import LocalCopy
+from frazil.serving.artifacts.parts.part import OpenPart
+from frazil.serving.artifacts.parts.text_part import TextPart
+from frazil.serving.artifacts.parts.vector_part import IndexPart
+from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.verify import ArtifactRefused, Fault
 from frazil.serving.bitmap import Bitmap, Ordinals
-from frazil.serving.index import VectorIndex
 from frazil.serving.search.searchable import Key, Searchable
-from frazil.serving.text import TextIndex
+from frazil.serving.text.text_index import TextIndex
+from frazil.serving.vectors.vector_index import VectorIndex
 
 Mask = npt.NDArray[np.bool_]
 # Arrow makes Python values without letting go of the interpreter: five hundred take 0.4 ms. Then we step

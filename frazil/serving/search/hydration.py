@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from frazil.embedding import Chunk
 from frazil.errors import InvalidInput
-from frazil.serving.search.ask import Ask, Hit
-from frazil.serving.search.fresh import FreshView
+from frazil.serving.search.fresh_documents import FreshView
 from frazil.serving.search.generation import Generation
+from frazil.serving.search.query import Ask, Hit
 from frazil.serving.search.ranking import Ranked
 from frazil.serving.search.searchable import Searchable
-from frazil.serving.text import Snippet, TextQuery, read_query, snippet
+from frazil.serving.text.query_syntax import TextQuery, read_query
+from frazil.serving.text.snippet import Snippet, best_snippet
 
 _NOTHING_ASKED = read_query("", ())
 _CHUNK_COLUMNS = ("number", "start", "end", "text")
@@ -166,10 +167,10 @@ def _snippet(
     if worded:
         columns = [name for name in searchable.text if row[name] and (ask.fields is None or name in ask.fields)]
         shown = [
-            (snippet(asked, row[name], column=name, language=language, characters=ask.snippet_characters), name)
+            (best_snippet(asked, row[name], column=name, language=language, characters=ask.snippet_characters), name)
             for name in columns
         ]
         return max(shown, key=lambda one: len(one[0].marks), default=(None, ""))
     if chunk is None:
         return None, ""
-    return snippet(asked, chunk.text, column="", language=language, characters=ask.snippet_characters), ""
+    return best_snippet(asked, chunk.text, column="", language=language, characters=ask.snippet_characters), ""

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.embedding import Chunk, Model, chunked, document_text, embedded
-from frazil.embedding.model import Answer
-from frazil.embedding.outcome import checked
-from frazil.events.search import Chunking
-from frazil.serving.artifact import Vectors
-from frazil.serving.text import DEFAULT_LANGUAGE, TextLayout
+from frazil.embedding import Answer, Chunk, Model, checked, chunked, document_text, embedded
+from frazil.events.declaration import Chunking
+from frazil.serving.artifacts.manifest import Vectors
+from frazil.serving.text.analysis import DEFAULT_LANGUAGE
+from frazil.serving.text.layout import TextLayout
 
 Key = tuple[Any, ...]
 """The values of a document's key columns."""

@@ -1,1 +1,20 @@
-"""SQL in walled workers: judged, shown its tables, run and written down, in a process that can be killed."""
+"""SQL pool: queries queued fairly and answered by sandboxed worker processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.serving.sql.errors import FilesUnreadable as FilesUnreadable
+    from frazil.serving.sql.errors import QueryTimeout as QueryTimeout
+    from frazil.serving.sql.pool import QueryPool as QueryPool
+    from frazil.serving.sql.query import Query as Query
+    from frazil.serving.sql.query import Relation as Relation
+    from frazil.serving.sql.query import Result as Result
+    from frazil.serving.sql.query import TableRef as TableRef
+    from frazil.serving.sql.query import Tail as Tail
+    from frazil.serving.sql.settings import QuerySettings as QuerySettings
+
+__getattr__, __all__ = lazy_door(__name__)

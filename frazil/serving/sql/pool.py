@@ -20,16 +20,16 @@ from frazil.errors import Misconfigured, TooLarge, Unavailable
 from frazil.serving.bitmap import Bitmap
 from frazil.serving.sql.errors import QueryTimeout, WorkerLost, heard
 from frazil.serving.sql.fair_queue import FairQueue, Slot
-from frazil.serving.sql.flock import Flock, NurseryGone, WorkerLink
 from frazil.serving.sql.frames import BrokenFrame, Frame
-from frazil.serving.sql.judged import Judged, judged_from
-from frazil.serving.sql.outfit import make_folders, outfit
 from frazil.serving.sql.query import Query, Relation, Result, Statement
-from frazil.serving.sql.selection import Selection
+from frazil.serving.sql.sent_tails import as_stream
 from frazil.serving.sql.settings import QuerySettings
 from frazil.serving.sql.stall_clock import StallClock
-from frazil.serving.sql.tails import as_stream
-from frazil.serving.sql.views import shown, sql_type
+from frazil.serving.sql.statement_cache import Judged, judged_from
+from frazil.serving.sql.worker.selection import Selection
+from frazil.serving.sql.worker.views import shown, sql_type
+from frazil.serving.sql.worker_config import make_folders, outfit
+from frazil.serving.sql.worker_processes import Flock, NurseryGone, WorkerLink
 from frazil.storage import Warehouse
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.serving.sql.folding import Folding
+from frazil.serving.sql.worker.entity_overlay import Folding
 
 
 @dataclass(frozen=True)

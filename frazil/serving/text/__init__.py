@@ -1,26 +1,12 @@
-"""Text indexes: words, phrases, prefixes and columns, ranked by BM25, filtered or not, with a snippet of each hit."""
+"""Text indexes: tokens, BM25, tantivy and fresh text."""
 
 from __future__ import annotations
 
-from frazil.serving.text.analysis import DEFAULT_LANGUAGE, LANGUAGES
-from frazil.serving.text.files import TextReport, build, open_text
-from frazil.serving.text.fresh import FreshText
-from frazil.serving.text.layout import TextLayout
-from frazil.serving.text.query import TextQuery, read_query
-from frazil.serving.text.snippet import Snippet, snippet
-from frazil.serving.text.text_index import TextIndex
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEFAULT_LANGUAGE",
-    "LANGUAGES",
-    "FreshText",
-    "Snippet",
-    "TextIndex",
-    "TextLayout",
-    "TextQuery",
-    "TextReport",
-    "build",
-    "open_text",
-    "read_query",
-    "snippet",
-]
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.serving.text.layout import TextLayout as TextLayout
+
+__getattr__, __all__ = lazy_door(__name__)

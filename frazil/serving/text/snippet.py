@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from frazil.serving.text.analysis import Token, stems, words
-from frazil.serving.text.query import TextQuery
+from frazil.serving.text.query_syntax import TextQuery
 
 DEFAULT_CHARACTERS = 200
 # Text beyond this is not looked at: chunks are far shorter, and a snippet must not cost more than the search.
@@ -33,7 +33,7 @@ class Snippet:
         return "".join([*parts, html.escape(self.text[at:])])
 
 
-def snippet(
+def best_snippet(
     query: TextQuery, text: str, *, column: str, language: str, characters: int = DEFAULT_CHARACTERS
 ) -> Snippet:
     """The stretch of at most so many characters that holds most of what was asked for; the beginning if none."""

@@ -20,10 +20,10 @@ import tantivy
 
 from frazil.errors import InvalidInput
 from frazil.serving.bitmap import Bitmap, Ordinals
-from frazil.serving.text.compiled import Compiler
 from frazil.serving.text.damage import damaged, engine_trouble
 from frazil.serving.text.layout import ORDINAL, TextLayout, stem_field, word_field
-from frazil.serving.text.query import TextQuery, read_query
+from frazil.serving.text.query_syntax import TextQuery, read_query
+from frazil.serving.text.tantivy_query import Compiler
 
 Floats = npt.NDArray[np.float32]
 MAX_K = 10_000

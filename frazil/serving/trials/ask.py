@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from frazil.errors import InvalidInput, TooLarge
-from frazil.events import table_name
-from frazil.events.search import MODEL_NAME
+from frazil.events.declaration import MODEL_NAME, table_name
 from frazil.serving.trials.grid import ALL_KINDS, MAX_TRIALS, bad_trial, parse_grid
 from frazil.serving.trials.rule import Rule
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from frazil.embedding import ModelSpec, embedded, open_model
-from frazil.serving.index import Floats, brute_force
 from frazil.serving.trials.ask import Question
+from frazil.serving.trials.eval_set import embedded_questions, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.measure import VECTORS
-from frazil.serving.trials.queries import embedded_questions, hit_rate, mean_reciprocal_rank, ranks
+from frazil.serving.vectors.brute_force import nearest_by_brute_force
+from frazil.serving.vectors.exact_search import Floats
 
 # A long document has many chunks: so many are looked at for each document that is wanted.
 _CHUNKS_PER_DOCUMENT = 8
@@ -47,7 +48,7 @@ class Compare:
     def run(self) -> Compared:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
-        _, found = brute_force(vectors, queries, min(len(vectors), self.k * _CHUNKS_PER_DOCUMENT))
+        _, found = nearest_by_brute_force(vectors, queries, min(len(vectors), self.k * _CHUNKS_PER_DOCUMENT))
         expected = [self.questions[number].expected for number in kept.tolist()]
         places = [place if place <= self.k else 0 for place in ranks(found, self.documents, expected)]
         places += [0] * (sum(bool(question.expected) for question in self.questions) - len(places))

@@ -17,27 +17,19 @@ import pyarrow as pa
 
 from frazil.embedding import OWN, document_ids
 from frazil.errors import Conflict, NotFound
-from frazil.events import TableSpec
-from frazil.lake import (
-    EmbeddedUpTo,
-    FilePlan,
-    FileRange,
-    Lake,
-    LakeTable,
-    embedded_up_to,
-    embeddings_table,
-    plan_files,
-    read_range,
-    rows_by,
-    whole_files,
-)
-from frazil.serving.artifact import ArtifactRefused, Contents, Entry, Fault, Shelf, decode_manifest
-from frazil.serving.artifact.build import hashed
-from frazil.serving.artifact.contents import CHUNKS, ROWS
-from frazil.serving.artifact.manifest import MANIFEST, seal_of
-from frazil.serving.index import Floats
+from frazil.events.declaration import TableSpec
+from frazil.lake.bulk import FilePlan, FileRange, plan_files, read_range, rows_by, whole_files
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.derived import EmbeddedUpTo, embedded_up_to, embeddings_table
+from frazil.serving.artifacts.contents import CHUNKS, ROWS, Contents
+from frazil.serving.artifacts.manifest import MANIFEST, decode_manifest, seal_of
+from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.shelf import Shelf
+from frazil.serving.artifacts.verify import ArtifactRefused, Fault
+from frazil.serving.artifacts.write import hashed
 from frazil.serving.trials.measure import VECTORS
 from frazil.serving.trials.rule import Now
+from frazil.serving.vectors.exact_search import Floats
 
 Ints = npt.NDArray[np.int64]
 _STORED = pa.schema(

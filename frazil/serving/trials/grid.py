@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from frazil.errors import InvalidInput
-from frazil.serving.index.config import KINDS, SEARCHED_WITH, IndexConfig, default_config
+from frazil.serving.vectors.config import KINDS, SEARCHED_WITH, IndexConfig, default_config
 
 VSS = "vss"
 ALL_KINDS = (*KINDS, VSS)

@@ -15,9 +15,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from frazil.serving.index import Floats, Ordinals, build, open_index, recall, searched_with
+from frazil.serving.bitmap import Ordinals
 from frazil.serving.trials.grid import VSS, TrialConfig
-from frazil.serving.trials.machine import peak_bytes, resident_bytes
+from frazil.serving.trials.host import peak_bytes, resident_bytes
+from frazil.serving.vectors.brute_force import recall
+from frazil.serving.vectors.exact_search import Floats
+from frazil.serving.vectors.index_files import build, open_index, searched_with
 
 VECTORS = "vectors.npy"
 QUERIES = "queries.npy"

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from frazil.errors import NotFound
-from frazil.serving.index.config import KINDS
 from frazil.serving.trials.grid import TrialConfig, bad_trial
+from frazil.serving.vectors.config import KINDS
 
 MEASURES = {"latency": "p50_ms", "build": "build_seconds", "memory": "memory_bytes", "size": "size_bytes"}
 UNITS = {"latency": "ms", "build": "s", "memory": "bytes", "size": "bytes"}

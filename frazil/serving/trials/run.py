@@ -20,16 +20,16 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import FrazilError
-from frazil.serving.index.config import IndexConfig, default_config
 from frazil.serving.trials.ask import TrialAsk
 from frazil.serving.trials.children import Children, TookTooLong
 from frazil.serving.trials.dataset import Dataset
+from frazil.serving.trials.eval_set import EvalSet, Prepared, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.grid import VSS, TrialConfig, default_grid, drawn, near, parse_grid
-from frazil.serving.trials.machine import engines, machine
+from frazil.serving.trials.host import engines, machine
 from frazil.serving.trials.measure import Build, Built, Search, Searched
-from frazil.serving.trials.queries import EvalSet, Prepared, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.rule import Rule, leading
 from frazil.serving.trials.vss import vss_missing
+from frazil.serving.vectors.config import IndexConfig, default_config
 
 BATCH_TRIALS = 8
 BATCH_SECONDS = 60.0

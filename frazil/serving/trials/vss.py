@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import Misconfigured
-from frazil.serving.artifact.duck import vss_extension
-from frazil.serving.index import Floats, Ordinals
+from frazil.serving.artifacts.parts.duckdb_part import vss_extension
+from frazil.serving.bitmap import Ordinals
 from frazil.serving.trials.grid import TrialConfig
+from frazil.serving.vectors.exact_search import Floats
 
 if TYPE_CHECKING:
     import duckdb

@@ -18,9 +18,10 @@ import httpx
 
 from frazil.access import Access
 from frazil.bus.memory import MemoryBus
-from frazil.gateway.http import Gateway, listen, serve
-from frazil.gateway.settings import IngestSettings, ServerSettings
-from frazil.lake import Lake
+from frazil.gateway import Gateway
+from frazil.gateway.http import listen, serve
+from frazil.lake.catalog import Lake
+from frazil.settings import IngestSettings, ServerSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, event
 

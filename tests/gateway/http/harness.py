@@ -15,19 +15,18 @@ import pyarrow as pa
 
 from frazil.access import Access, AccessSettings
 from frazil.bus import EventBus
-from frazil.events import sequence_of, start_of
-from frazil.events.batch import rows, whole
-from frazil.events.ids import COUNTS, IdWindow, id_keys
-from frazil.gateway.http import Gateway, create_app
+from frazil.events import COUNTS, IdWindow, id_keys, rows, sequence_of, start_of, whole
+from frazil.gateway import Gateway
+from frazil.gateway.http.app import create_app
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.ingest import TableDirectory
+from frazil.gateway.search import ServedTables
 from frazil.gateway.search.following import Pace
-from frazil.gateway.search.served import ServedTables
-from frazil.gateway.settings import IngestSettings
-from frazil.lake import Lake, LakeTable
-from frazil.lake.table import WATERMARK, WATERMARK_SEQUENCE
-from frazil.serving import QueryPool
-from frazil.serving.settings import SearchSettings
+from frazil.lake.catalog import WATERMARK, Lake, LakeTable
+from frazil.lake.catalog.table import WATERMARK_SEQUENCE
+from frazil.serving import SearchSettings
+from frazil.serving.sql import QueryPool
+from frazil.settings import IngestSettings
 from frazil.storage import Journal
 
 TOKEN = "frz_a-token-for-tests-that-is-long-enough-to-be-one"

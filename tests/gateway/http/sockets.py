@@ -16,10 +16,11 @@ import httpx
 
 from frazil.access import Access, AccessSettings
 from frazil.bus import EventBus
-from frazil.gateway.http import Gateway, listen, serve
-from frazil.gateway.settings import IngestSettings
-from frazil.lake import Lake
-from frazil.serving import QueryPool
+from frazil.gateway import Gateway
+from frazil.gateway.http import listen, serve
+from frazil.lake.catalog import Lake
+from frazil.serving.sql import QueryPool
+from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import TOKEN, Running
 

@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
-from frazil.gateway.search.served import ServedTables
-from frazil.lake import Lake
-from frazil.serving.artifact import Entry
-from frazil.serving.profiles import Profile, Profiles
+from frazil.gateway.search import ServedTables
+from frazil.lake.catalog import Lake
+from frazil.serving import Profile, Profiles
+from frazil.serving.artifacts import Entry
 from tests.gateway.http.harness import Running, running
 from tests.gateway.http.test_maintenance import pipeline_says
 from tests.gateway.search.place import BY_WORD, NOTES, Place, moved_away, until, wrong_canaries

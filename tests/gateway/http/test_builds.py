@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from frazil.lake import Lake, finish_job, open_jobs
-from frazil.serving.profiles import Profiles, parse_profile
+from frazil.lake.catalog import Lake
+from frazil.registry import finish_job, open_jobs
+from frazil.serving import Profiles, parse_profile
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
 from tests.lake.staging import append
-from tests.pipeline.embed.place import NOTES
-from tests.serving.building.yard import Yard
+from tests.pipeline.embeddings.place import NOTES
+from tests.serving.builds.yard import Yard
 
 PATH = "/v1/tables/notes"
 

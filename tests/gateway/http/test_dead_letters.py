@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.bus.memory import MemoryBus
 from frazil.events import start_of
-from frazil.events.position import position
-from frazil.gateway.http import dead_letters as routes
-from frazil.lake import DeadLetter, Lake, add_dead_letters, read_dead_letters
-from frazil.lake.table import WATERMARK
-from frazil.pipeline.isolation import Refused
-from frazil.pipeline.row_errors import RowsRefused
+from frazil.events.positions import position
+from frazil.gateway.http.routes import dead_letters as routes
+from frazil.lake.catalog import WATERMARK, Lake
+from frazil.lake.commit import DeadLetter, add_dead_letters, read_dead_letters
+from frazil.pipeline.commit.isolation import Refused
+from frazil.pipeline.commit.row_errors import RowsRefused
 from tests.gateway.http.harness import Running, commit, event, on_the_bus
 
 

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake
-from frazil.serving import QueryPool, QuerySettings
+from frazil.lake.catalog import Lake
+from frazil.serving.sql import QueryPool, QuerySettings
 from tests.gateway.http.fuzz import Incidents
 from tests.gateway.http.harness import Running, commit, running
 from tests.gateway.http.test_maintenance import pipeline_says

@@ -17,7 +17,7 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.gateway.http.connection import GatewayConnection
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.edge_harness import BEARER, GET_HEALTH, Answer, Edge, Raw, edge, open_files, until
 
 HEAD = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n"

@@ -8,10 +8,11 @@ import pytest
 
 from frazil.access import parse_grants
 from frazil.embedding import ModelSettings
-from frazil.lake import Lake, finish_job, open_jobs
+from frazil.lake.catalog import Lake
+from frazil.registry import finish_job, open_jobs
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
-from tests.pipeline.embed.place import NOTES, Place
+from tests.pipeline.embeddings.place import NOTES, Place
 
 PATH = "/v1/tables/notes"
 

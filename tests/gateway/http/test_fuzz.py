@@ -19,8 +19,8 @@ import pytest_asyncio
 from starlette.types import ASGIApp
 
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake, open_lake
-from frazil.serving import QueryPool, QuerySettings
+from frazil.lake.catalog import Lake, open_lake
+from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.storage import Warehouse
 from tests.gateway.http.fuzz import UNIQUE, Example, Incidents, Mutator, Sent, call, fault_of, request_of, routes_of
 from tests.gateway.http.harness import TOKEN, Running, commit, ndjson, running

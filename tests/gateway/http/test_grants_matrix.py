@@ -20,7 +20,7 @@ from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
 from frazil.gateway.search.following import Pace
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import TOKEN, Running, event, running
 
 NORTH = {"scope": "read:notes", "where": "item = 'north'", "mask": {"item": "hash"}}

@@ -17,7 +17,7 @@ from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
 from frazil.errors import InvalidInput
 from frazil.gateway.http.bodies import BodyReader
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import NDJSON, TOKEN, Running, event, ndjson, running
 
 

@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from frazil.access import parse_grants
-from frazil.events.table import parse_table
+from frazil.events.declaration import parse_table
 from frazil.gateway.http.uploads import forget_left_uploads
-from frazil.lake import Lake, ask_job, finish_job, open_jobs
+from frazil.lake.catalog import Lake
+from frazil.registry import ask_job, finish_job, open_jobs
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from frazil.lake import Lake, finish_job, open_jobs
+from frazil.lake.catalog import Lake
+from frazil.registry import finish_job, open_jobs
 from frazil.storage import local_path
 from tests.gateway.http.harness import Running
 from tests.lake.staging import append

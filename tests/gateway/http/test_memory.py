@@ -12,7 +12,7 @@ from pydantic import ByteSize
 
 from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import NDJSON, event
 from tests.gateway.http.sockets import on_a_port
 

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from frazil.bus.memory import MemoryBus
-from frazil.gateway.http import parts
-from frazil.lake import Lake
+from frazil.gateway import health as parts
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event
 from tests.gateway.http.test_status import health, report
 

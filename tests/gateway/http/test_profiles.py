@@ -10,8 +10,8 @@ import pytest
 
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake
-from frazil.serving import QueryPool, QuerySettings
+from frazil.lake.catalog import Lake
+from frazil.serving.sql import QueryPool, QuerySettings
 from tests.gateway.http.harness import ORDERS, Running, running
 from tests.gateway.search.place import BY_WORD, Place, until
 

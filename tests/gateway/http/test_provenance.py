@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from frazil.bus.memory import MemoryBus
-from frazil.lake import FileWriter, Lake, Load, LoadedFile, LoadRecord, begin_load, complete_load, plan_files
-from frazil.lake import publish_load as publish
+from frazil.lake.bulk import FileWriter, Load, LoadedFile, LoadRecord, begin_load, complete_load, plan_files
+from frazil.lake.bulk import publish_load as publish
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event
 
 

@@ -12,9 +12,10 @@ import pytest
 from frazil.bus import EventBus, open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict
-from frazil.events.table import parse_table
-from frazil.gateway.ingest import purging
-from frazil.lake import Lake, LakeTable, begin_purge, drop_entity, plan_purge, repair_catalog
+from frazil.events.declaration import parse_table
+from frazil.gateway import purge as purging
+from frazil.lake.catalog import Lake, LakeTable, begin_purge, drop_entity, plan_purge
+from frazil.lake.recovery import repair_catalog
 from frazil.runtime.declare import make_table
 from frazil.storage import Journal, local_path
 from tests.contract.servers import running_nats
@@ -83,7 +84,7 @@ async def _declared(bus: EventBus, lake: Lake, **declared: Any) -> LakeTable:
 async def _purged(there: Address, place: Place, folder: Path) -> None:
     bus = await _bus(place)
     lake = there.open()
-    await purging.purge("main.orders", bus=bus, lake=lake, journal=Journal(folder / "journal"), dry_run=False)
+    await purging.purge_dropped("main.orders", bus=bus, lake=lake, journal=Journal(folder / "journal"), dry_run=False)
     lake.close()
     await bus.close()
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from frazil.access import AccessSettings
-from frazil.access.secret import id_of
+from frazil.access import AccessSettings, id_of
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import NDJSON, Running, commit, event, ndjson
 from tests.gateway.http.sockets import Client, Port, on_a_port, until
 

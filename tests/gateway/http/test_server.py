@@ -18,9 +18,10 @@ from pydantic import ByteSize
 from frazil.access import Access
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Misconfigured
-from frazil.gateway.http import Gateway, listen, serve
-from frazil.gateway.settings import IngestSettings
-from frazil.lake import Lake
+from frazil.gateway import Gateway
+from frazil.gateway.http import listen, serve
+from frazil.lake.catalog import Lake
+from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, event, on_the_bus
 

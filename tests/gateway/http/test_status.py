@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.bus.memory import MemoryBus
-from frazil.gateway.http import parts
-from frazil.lake import Lake
+from frazil.gateway import health as parts
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import TOKEN, Running, commit, event
 
 

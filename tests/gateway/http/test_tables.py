@@ -10,7 +10,7 @@ import pytest
 
 from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import ORDERS, Running, commit, event, eventually, on_the_bus, running, stored_ids
 
 FULL: dict[str, Any] = {

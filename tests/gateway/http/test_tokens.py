@@ -11,11 +11,11 @@ from typing import Any, Self
 import pytest
 
 from frazil.access import AccessSettings
-from frazil.access.secret import new_id, new_secret
+from frazil.access.token_secret import new_id, new_secret
 from frazil.bus.memory import MemoryBus
 from frazil.errors import InvalidInput
-from frazil.gateway.http import Gateway
-from frazil.lake import Lake, LakeTable
+from frazil.gateway import Gateway
+from frazil.lake.catalog import Lake, LakeTable
 from tests.gateway.http.harness import TOKEN, Running, event, eventually, running
 
 
@@ -108,7 +108,7 @@ async def test_expiry(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None
         def now(cls, tz: tzinfo | None = None) -> Self:
             return cls.fromtimestamp(cls.moment.timestamp(), tz)
 
-    for module in ("frazil.access.door", "frazil.gateway.http.tokens"):
+    for module in ("frazil.access.access_control", "frazil.gateway.http.routes.tokens"):
         monkeypatch.setattr(f"{module}.datetime", Clock)
     for seconds, status, state in ((-1, 200, "active"), (1, 401, "expired")):
         Clock.moment = at + timedelta(seconds=seconds)

@@ -7,12 +7,13 @@ import httpx
 import pytest
 
 from frazil.access import parse_grants
-from frazil.lake import Lake, finish_job, open_jobs
-from frazil.serving.chosen import chosen_index
-from frazil.serving.trials.ask import KIND
+from frazil.lake.catalog import Lake
+from frazil.registry import finish_job, open_jobs
+from frazil.serving.index_choice import chosen_index
+from frazil.serving.trials import KIND
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
-from tests.pipeline.embed.place import NOTES, Place
+from tests.pipeline.embeddings.place import NOTES, Place
 from tests.serving.sentences import sentences
 from tests.serving.trials.place import TrialPlace
 

@@ -16,10 +16,12 @@ from pydantic import ByteSize
 from frazil.access import Access, parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, FrazilError, Unavailable
-from frazil.gateway.http import Gateway, listen, serve
+from frazil.gateway import Gateway
+from frazil.gateway.http import listen, serve
 from frazil.gateway.http.server_paths import ServerPaths
-from frazil.gateway.settings import IngestSettings
-from frazil.lake import Lake, ask_job, finish_job, open_jobs
+from frazil.lake.catalog import Lake
+from frazil.registry import ask_job, finish_job, open_jobs
+from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, Running, running
 from tests.gateway.http.test_maintenance import pipeline_says

@@ -9,9 +9,8 @@ import pytest
 
 from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
-from frazil.events import Token
-from frazil.events.batch import URGENT
-from frazil.lake import Lake
+from frazil.events import URGENT, Token
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event, running
 
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.events.decode import Limits, decode_events
-from frazil.gateway.ingest import Prepared
+from frazil.events.decoding import Limits, decode_events
 from frazil.gateway.ingest.index import StreamIndex
-from frazil.gateway.ingest.writer import TableWriter
+from frazil.gateway.ingest.receipt import Prepared
+from frazil.gateway.ingest.table_writer import TableWriter
 from tests.gateway.http.harness import Running, event, ndjson
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from frazil.errors import Unavailable
 from frazil.gateway.ingest import TableDirectory
-from frazil.lake import Lake, open_lake
+from frazil.lake.catalog import Lake, open_lake
 from frazil.storage import Warehouse
 from tests.lake_fixtures import some_table
 

@@ -10,9 +10,9 @@ import pytest
 from frazil.bus import open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
-from frazil.gateway.http import gateway as gateway_module
+from frazil.gateway import gateway as gateway_module
 from frazil.gateway.ingest.index import StreamIndex
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.contract.servers import running_nats
 from tests.gateway.http.conftest import STREAM_BYTES
 from tests.gateway.http.harness import Running, commit, event, eventually, on_the_bus, running, stored_ids

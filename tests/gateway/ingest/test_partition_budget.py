@@ -11,7 +11,7 @@ import pytest
 from frazil.access import RateLimited
 from frazil.bus.memory import MemoryBus
 from frazil.gateway.ingest.partition_budget import PartitionBudget
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import on_the_bus, running
 
 

@@ -11,7 +11,7 @@ import pytest
 from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event, ndjson, on_the_bus, running, stored_ids
 
 

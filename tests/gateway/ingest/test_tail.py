@@ -14,11 +14,11 @@ import pytest
 from frazil.bus import Message
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap
-from frazil.events import TableSpec, parse_table, start_of
-from frazil.events.batch import encode
-from frazil.gateway.ingest import SchemaMoved, Tail
-from frazil.gateway.ingest.tail import TailMemory
-from frazil.lake import Lake
+from frazil.events import encode, start_of
+from frazil.events.declaration import TableSpec, parse_table
+from frazil.gateway.ingest.receipt import SchemaMoved
+from frazil.gateway.ingest.tail import Tail, TailMemory
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event, running
 
 SPEC = parse_table({"name": "orders", "columns": {"item": "string"}})

@@ -10,9 +10,9 @@ import pytest
 
 from frazil.bus import Delivery
 from frazil.bus.memory import MemoryBus, MemoryStream
-from frazil.gateway.http import gateway as gateway_module
-from frazil.gateway.ingest.progress import Progress
-from frazil.lake import Lake
+from frazil.gateway import gateway as gateway_module
+from frazil.gateway.ingest.upload_progress import Progress
+from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import event, running
 
 BACKLOG = 400

@@ -13,9 +13,8 @@ import pytest_asyncio
 
 from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake, open_lake
-from frazil.serving import QueryPool
-from frazil.serving.sql.settings import QuerySettings
+from frazil.lake.catalog import Lake, open_lake
+from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.storage import Warehouse
 from tests.gateway.http.harness import Running, commit, running
 

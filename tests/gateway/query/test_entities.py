@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.events import Token, parse_table
+from frazil.events import Token
+from frazil.events.declaration import parse_table
 from tests.entity_model import fold
 from tests.gateway.query.conftest import House
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.lake import load_entity
+from frazil.lake.catalog import load_entity
 from tests.entity_model import Model, Row, fold, history_rows, replayed
 from tests.gateway.query.conftest import House
 

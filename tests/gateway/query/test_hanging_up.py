@@ -16,10 +16,11 @@ import pytest
 
 from frazil.access import Access
 from frazil.bus.memory import MemoryBus
-from frazil.gateway.http import Gateway, listen, serve
-from frazil.gateway.settings import IngestSettings
-from frazil.lake import Lake
-from frazil.serving import QueryPool, QuerySettings
+from frazil.gateway import Gateway
+from frazil.gateway.http import listen, serve
+from frazil.lake.catalog import Lake
+from frazil.serving.sql import QueryPool, QuerySettings
+from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import TOKEN
 

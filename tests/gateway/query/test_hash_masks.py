@@ -7,12 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from frazil.access import Grant
-from frazil.access.salt import mask_salt
-from frazil.access.tokens import TokenRecord
-from frazil.serving import QueryPool
-from frazil.serving.sql.outfit import outfit
-from frazil.serving.sql.settings import QuerySettings
+from frazil.access import Grant, TokenRecord, shared_mask_salt
+from frazil.serving.sql import QueryPool, QuerySettings
+from frazil.serving.sql.worker_config import outfit
 from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House
 
@@ -165,7 +162,7 @@ async def test_stored_grants_keep_their_meaning(house: House) -> None:
 
 
 async def test_workers_do_not_know_the_master_salt(house: House) -> None:
-    master = mask_salt(house.lake.registry)
+    master = shared_mask_salt(house.lake.registry)
     assert master not in msgspec.json.encode(outfit(QuerySettings(), house.lake.warehouse, ())).decode()
     table = await people(house)
     token = await house.token("sql", hashed(table))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.events import Token
-from frazil.serving import QueryPool, QuerySettings
+from frazil.serving.sql import QueryPool, QuerySettings
 from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House
 

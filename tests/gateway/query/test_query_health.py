@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from frazil.gateway.http import Gateway, parts
-from frazil.gateway.http.parts import Parts
-from frazil.serving import Query, QueryPool, QuerySettings
-from frazil.serving.sql import stall_clock
+from frazil.gateway import Gateway
+from frazil.gateway import health as parts
+from frazil.gateway.health import Parts
+from frazil.serving.sql import Query, QueryPool, QuerySettings, stall_clock
 from frazil.serving.sql.fair_queue import Slot
 from tests.serving.sql.tables import House
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frazil.lake import journal_trials
+from frazil.lake.derived import journal_trials
 from tests.gateway.query.conftest import House
 from tests.serving.trials.conftest import trial
 

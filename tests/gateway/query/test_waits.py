@@ -12,8 +12,8 @@ from pydantic import ByteSize
 from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
-from frazil.lake import Lake
-from frazil.serving import QueryPool, QuerySettings
+from frazil.lake.catalog import Lake
+from frazil.serving.sql import QueryPool, QuerySettings
 from tests.gateway.http.harness import commit, event
 from tests.gateway.http.sockets import Client, Port, on_a_port, until
 from tests.gateway.query.conftest import House

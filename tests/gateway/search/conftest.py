@@ -7,7 +7,7 @@ import pytest
 
 from frazil.bus import EventBus, open_bus
 from frazil.bus.memory import MemoryBus
-from frazil.lake import Lake
+from frazil.lake.catalog import Lake
 from tests.contract.servers import NatsServer, running_nats
 from tests.gateway.search.place import Place
 

@@ -13,20 +13,19 @@ from typing import Any
 
 from frazil.bus import EventBus
 from frazil.embedding import OWN, Model, ModelSettings, open_model
-from frazil.events import history_of, parse_table
+from frazil.events.declaration import history_of, parse_table
 from frazil.gateway.ingest import TableDirectory
+from frazil.gateway.search import ServedTables
 from frazil.gateway.search.following import Pace
-from frazil.gateway.search.question_models import OwnVectors
-from frazil.gateway.search.served import Served, ServedTables
+from frazil.gateway.search.held_shelf import Served
+from frazil.gateway.search.query_models import OwnVectors
 from frazil.gateway.search.subject import Subject
-from frazil.lake import Lake, LakeTable
+from frazil.lake.catalog import Lake, LakeTable
 from frazil.runtime.declare import make_table
-from frazil.serving.announcing import announce
-from frazil.serving.artifact import Cut, Entry, Part, Shelf, build, decode_manifest, open_shelf
-from frazil.serving.artifact.manifest import MANIFEST
-from frazil.serving.artifact.parts import IndexPart, TextPart
-from frazil.serving.profiles import Profile
-from frazil.serving.settings import SearchSettings
+from frazil.serving import Profile, SearchSettings
+from frazil.serving.artifacts import MANIFEST, Cut, Entry, Shelf, announce, decode_manifest, open_shelf
+from frazil.serving.artifacts.parts import IndexPart, Part, TextPart
+from frazil.serving.artifacts.write import write_artifact
 from frazil.storage import Journal
 from tests.serving.search.world import document, source
 
@@ -90,7 +89,7 @@ class Place:
             made = replace(made, model=replace(made.model, version=version))
         folder = self.folder / f"build-{next(_numbers)}"
         parts: list[Part] = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
-        build(made, folder, parts)
+        write_artifact(made, folder, parts)
         if spoil is not None:
             spoil(folder)
         return self.shelf(name).publish(folder)

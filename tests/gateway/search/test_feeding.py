@@ -14,7 +14,7 @@ from frazil.errors import Unavailable, VisibilityTimeout
 from frazil.gateway.search.beside import Sink
 from frazil.gateway.search.cuts import Found, Reach
 from frazil.gateway.search.feeding import Feed
-from frazil.serving import QueryPool
+from frazil.serving.sql import QueryPool
 
 
 class Reached:

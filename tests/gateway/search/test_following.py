@@ -20,9 +20,10 @@ from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
 from frazil.embedding import ModelSettings
 from frazil.errors import FrazilError
-from frazil.lake import Lake
-from frazil.serving.announcing import STREAM
-from frazil.serving.artifact import Entry, Policy, State
+from frazil.lake.catalog import Lake
+from frazil.serving.artifacts import Entry, State
+from frazil.serving.artifacts.announcements import STREAM
+from frazil.serving.artifacts.register import Policy
 from frazil.serving.search import Ask, Change, Found
 from tests.gateway.search.place import (
     BY_CLOCK,
@@ -265,7 +266,7 @@ async def test_an_artifact_of_other_engines(place: Place) -> None:
         await half.serves(good)
         with pytest.MonkeyPatch.context() as patched:
             engines = {"pyarrow": "99", "faiss": "1", "tantivy": "0"}
-            patched.setattr(sys.modules["frazil.serving.artifact.verify"], "running_engines", lambda: engines)
+            patched.setattr(sys.modules["frazil.serving.artifacts.verify"], "running_engines", lambda: engines)
             await place.promote(bad)
             trouble = (await half.until(state="degraded"))["trouble"]
             assert trouble["code"] == "artifact_engine_version"
@@ -410,9 +411,10 @@ async def test_a_model_takes_the_place_of_another(place: Place) -> None:
 
 def _of_model(place: Place, model: str) -> Entry:
     """An artifact of a model that the settings call so."""
-    from frazil.embedding import model_spec, open_model
+    from frazil.embedding import open_model
+    from frazil.embedding.model_spec import find_model_spec
 
-    opened = open_model(model_spec(model, place.models))
+    opened = open_model(find_model_spec(model, place.models))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tests.gateway.search.place.open_model", lambda name: opened)
         return place.of_year(3, watermark=102, model=model)
@@ -515,6 +517,6 @@ async def test_a_bus_that_breaks_in_a_way_nobody_foresaw(place: Place) -> None:
     async with place.serving(BY_CLOCK) as half:
         await half.serves(entries[0])
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("frazil.serving.announcing.Listener.next", None)
+            patched.setattr("frazil.serving.artifacts.announcements.Listener.next", None)
             await place.promote(entries[1], say=False)
             await half.serves(entries[1])

@@ -17,8 +17,9 @@ from frazil.bus import open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.client import Client
 from frazil.gateway.search import held_shelf
-from frazil.lake import Lake, open_lake
-from frazil.serving.artifact import Entry, Policy, Shelf
+from frazil.lake.catalog import Lake, open_lake
+from frazil.serving.artifacts import Entry, Shelf
+from frazil.serving.artifacts.register import Policy
 from frazil.serving.search import Ask
 from frazil.storage import Warehouse
 from tests.contract.servers import running_nats
@@ -41,9 +42,9 @@ def _points(*modules: str) -> list[str]:
 
 _STEPS = _points(
     held_shelf.__name__,
-    "frazil.serving.search.swap",
-    "frazil.serving.artifact.fetch",
-    "frazil.serving.artifact.hold",
+    "frazil.serving.search.generation_swap",
+    "frazil.serving.artifacts.local_copies",
+    "frazil.storage.folder_lock",
 )
 # Where a server comes at its start too, the second time is a swap.
 POINTS = [
@@ -169,7 +170,7 @@ async def goes_on(story: Story) -> str:
 
 
 def _whole(place: Place, entry: Entry) -> str:
-    from frazil.serving.artifact import LocalCopies
+    from frazil.serving.artifacts import LocalCopies
 
     copy = LocalCopies(place.folder / "another", place.shelf().objects, SHELF).fetch(entry)
     copy.release()

@@ -14,8 +14,8 @@ import pytest
 from frazil.embedding import ModelSettings
 from frazil.errors import InvalidInput, NotFound, Unavailable
 from frazil.gateway.search.held_shelf import HeldShelf
-from frazil.lake import drop_embeddings
-from frazil.serving.profiles import Profile, Profiles
+from frazil.lake.derived import drop_embeddings
+from frazil.serving import Profile, Profiles
 from frazil.serving.search import Ask, Change, Found
 from tests.gateway.search.place import BY_CLOCK, NOTES, Place, moved_away, until, wrong_canaries
 from tests.serving.search.world import document
@@ -112,7 +112,7 @@ async def test_another_table_of_the_same_name_is_not_answered_from_the_old_artif
 
 
 async def test_a_dropped_table_that_comes_back_is_served_again(place: Place) -> None:
-    from frazil.lake import undrop
+    from frazil.lake.catalog import undrop
 
     entry = await place.promote(place.of_year(1))
     async with place.serving(BY_CLOCK) as half:
@@ -231,7 +231,7 @@ async def test_trouble_does_not_outlive_its_table(place: Place) -> None:
 
 
 async def test_a_column_that_was_added(place: Place) -> None:
-    from frazil.lake import changed_by
+    from frazil.lake.catalog import changed_by
 
     entry = await place.promote(place.of_year(1))
     async with place.serving() as half:
@@ -254,7 +254,7 @@ async def test_an_unsound_first_artifact_is_not_served(place: Place) -> None:
 
 
 def test_questions_do_not_wait_long_for_a_provider() -> None:
-    from frazil.gateway.search.question_models import QuestionModels
+    from frazil.gateway.search.query_models import QuestionModels
 
     slow = ModelSettings(
         provider="openai", url="http://127.0.0.1:9/v1", model="m", dims=4, timeout_seconds=60, retries=20

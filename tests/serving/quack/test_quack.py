@@ -15,15 +15,16 @@ import duckdb
 import pytest
 
 from frazil.errors import NotFound
-from frazil.serving.artifact import build
-from frazil.serving.quack import QuackOfTable, QuackServer
-from frazil.serving.sql import walls
+from frazil.serving.artifacts.write import write_artifact
+from frazil.serving.quack import QuackOfTable
+from frazil.serving.quack.server import QuackServer
+from frazil.serving.sql.worker import sandbox
 from frazil.storage import Warehouse
 from tests.ports import free_port
-from tests.serving.artifact.killing import Place
-from tests.serving.artifact.samples import PARTS, source
+from tests.serving.artifacts.killing import Place
+from tests.serving.artifacts.samples import PARTS, source
 
-pytestmark = pytest.mark.skipif(walls.landlock_abi() < 4, reason="this Landlock does not know sockets")
+pytestmark = pytest.mark.skipif(sandbox.landlock_abi() < 4, reason="this Landlock does not know sockets")
 TOKEN = "frq_a-token-of-the-tests"
 
 
@@ -137,7 +138,7 @@ def test_it_goes_with_its_parent(file: Path) -> None:
 
 def baked(where: Place, folder: Path, rows: int) -> str:
     """An artifact of so many rows, published and current."""
-    manifest = build(source(rows, watermark=rows << 20), folder, PARTS)
+    manifest = write_artifact(source(rows, watermark=rows << 20), folder, PARTS)
     where.shelf().publish(folder)
     where.shelf().promote(manifest.generation)
     return manifest.generation

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.serving.bitmap import Bitmap
-from frazil.serving.index import IndexConfig, recall
+from frazil.serving import Bitmap
 from frazil.serving.search import Allowed, Ask, Change, Reading, Serving
+from frazil.serving.vectors.brute_force import recall
+from frazil.serving.vectors.config import IndexConfig
 from tests.serving.search.world import Row, World, corpus, document, searchable
 from tests.serving.sentences import sentences
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.serving.search import Ask, Change, Found, Fresh, FreshFull, FreshView, Searchable, search
+from frazil.serving.search import Ask, Change, Found, Fresh, FreshFull, FreshView, Searchable
+from frazil.serving.search.ranked_search import search
 from tests.serving.search.world import World, document, searchable
 
 WORDS_ONLY: Searchable = dataclasses.replace(searchable(), model=None)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frazil.serving.artifact import Entry
-from frazil.serving.bitmap import Bitmap
-from frazil.serving.search import Allowed, Ask, Change, Found, Ranking, Reading, fuse
+from frazil.serving import Bitmap
+from frazil.serving.artifacts import Entry
+from frazil.serving.search import Allowed, Ask, Change, Found, Reading
+from frazil.serving.search.fusion import Ranking, fuse
 from frazil.serving.text.analysis import stems
 from tests.serving.search.world import TEXT, Row, World, document, searchable
 from tests.serving.sentences import sentences

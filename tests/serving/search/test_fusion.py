@@ -7,7 +7,7 @@ import random
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.serving.search import Ranking, fuse
+from frazil.serving.search.fusion import Ranking, fuse
 
 
 def test_by_hand() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from frazil.errors import Conflict, FrazilError, Unavailable
-from frazil.serving.artifact import ArtifactRefused, Entry, running_engines
-from frazil.serving.search import Ask, Change, Found, Fresh, FreshGap, Reading, Serving
-from frazil.serving.search.generation import Generation
-from tests.serving.artifact.samples import TABLE
+from frazil.serving.artifacts import ArtifactRefused, Entry
+from frazil.serving.artifacts.engine_versions import running_engines
+from frazil.serving.search import Ask, Change, Found, Fresh, FreshGap, Generation, Reading, Serving
+from tests.serving.artifacts.samples import TABLE
 from tests.serving.search.world import World, document, searchable
 
 QUERIES = (

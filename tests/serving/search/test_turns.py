@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from frazil.serving.search.turns import SHORT_SECONDS, short_turns
+from frazil.serving.search.switch_interval import SHORT_SECONDS, short_turns
 
 
 def test_turns_are_short_until_the_last_swap_is_over() -> None:

@@ -11,16 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.embedding import Model, open_model
-from frazil.events.search import Chunking
-from frazil.serving.artifact import CHUNK_SCHEMA, Cut, Entry, LocalCopies, Shelf, Source, build
-from frazil.serving.artifact import Model as BuiltModel
-from frazil.serving.artifact.parts import IndexPart, TextPart
-from frazil.serving.index import IndexConfig
+from frazil.events.declaration import Chunking
+from frazil.serving.artifacts import CHUNK_SCHEMA, Cut, Entry, LocalCopies, Shelf, Source
+from frazil.serving.artifacts import Model as BuiltModel
+from frazil.serving.artifacts.parts import IndexPart, TextPart
+from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.search import Searchable, Serving
 from frazil.serving.text import TextLayout
+from frazil.serving.vectors.config import IndexConfig
 from frazil.storage import Warehouse
-from tests.serving.artifact.killing import Place
-from tests.serving.artifact.samples import TABLE
+from tests.serving.artifacts.killing import Place
+from tests.serving.artifacts.samples import TABLE
 from tests.serving.sentences import sentences
 
 SCHEMA = pa.schema([("_id", pa.string()), ("title", pa.string()), ("body", pa.string()), ("year", pa.int64())])
@@ -95,7 +96,7 @@ class World:
         folder = self.folder / f"build-{self._builds}"
         parts = [IndexPart(config, threads=1)] if self.searched.model is not None else []
         layout = TextPart(TextLayout(self.searched.text))
-        build(source(self.searched, rows, watermark), folder, [*parts, layout])
+        write_artifact(source(self.searched, rows, watermark), folder, [*parts, layout])
         return self.shelf.publish(folder)
 
     def copies(self, **options: Any) -> LocalCopies:

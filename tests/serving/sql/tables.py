@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.serving import Relation, Tail
+from frazil.serving.sql import Relation, Tail
 from frazil.storage import Warehouse
 
 ROWS = pa.schema(

@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from frazil.errors import FrazilError, InvalidInput
-from frazil.serving import Relation
-from frazil.serving.sql.engine import Engine, Store
+from frazil.serving.sql import Relation
 from frazil.serving.sql.errors import ConversionFailed
-from frazil.serving.sql.views import Shown, received, shown
+from frazil.serving.sql.worker.duckdb_engine import Engine, Store
+from frazil.serving.sql.worker.views import Shown, received, shown
 from tests.serving.sql.tables import ROWS, House, relation, rows, tail_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from frazil.serving.sql.failures import translated
+from frazil.serving.sql.worker.engine_errors import translated
 
 
 @pytest.mark.parametrize(

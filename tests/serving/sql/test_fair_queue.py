@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from frazil.serving import Busy, QuerySettings, QueryTimeout
+from frazil.serving.sql import QuerySettings, QueryTimeout
+from frazil.serving.sql.errors import Busy
 from frazil.serving.sql.fair_queue import FairQueue, Slot
 
 STEPS = 600

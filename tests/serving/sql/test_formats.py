@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.serving.sql.duck_types import delivered
-from frazil.serving.sql.formats import FORMATS, Encoded, distinct, encode
+from frazil.serving.sql.worker.duckdb_types import delivered
+from frazil.serving.sql.worker.formats import FORMATS, Encoded, distinct, encode
 
 INT128 = st.integers(-(2**127), 2**127 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -311,7 +311,7 @@ def test_nothing_is_imported_or_opened_while_encoding() -> None:
     program = """
 import sys, pyarrow as pa
 from decimal import Decimal
-from frazil.serving.sql.formats import encode
+from frazil.serving.sql.worker.formats import encode
 rows = {
     "a": (pa.array([1, None]), "BIGINT"),
     "b": (pa.array([True, None]), "BOOLEAN"),

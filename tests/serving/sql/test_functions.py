@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from frazil.serving.sql import functions
+from frazil.serving.sql.statement import functions
 
 # Why a function of the engine is not on the list.
 LEFT_OUT = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.serving import Statement
-from frazil.serving.sql.judged import Judged, judged_from
+from frazil.serving.sql.query import Statement
+from frazil.serving.sql.statement_cache import Judged, judged_from
 
 
 def test_the_least_used_is_forgotten() -> None:

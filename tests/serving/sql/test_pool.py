@@ -18,7 +18,8 @@ import pytest
 import pytest_asyncio
 
 from frazil.errors import FrazilError, InvalidInput
-from frazil.serving import Busy, OutOfMemory, Query, QueryPool, QuerySettings, QueryTimeout, Relation, WorkerLost
+from frazil.serving.sql import Query, QueryPool, QuerySettings, QueryTimeout, Relation
+from frazil.serving.sql.errors import Busy, OutOfMemory, WorkerLost
 from tests.serving.sql.tables import ROWS, House, relation, rows, tail_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

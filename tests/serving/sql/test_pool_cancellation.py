@@ -15,10 +15,9 @@ import pytest
 import pytest_asyncio
 
 from frazil.errors import Unavailable
-from frazil.serving import Query, QueryPool, QuerySettings, QueryTimeout
-from frazil.serving.sql import stall_clock
+from frazil.serving.sql import Query, QueryPool, QuerySettings, QueryTimeout, stall_clock
 from frazil.serving.sql.fair_queue import Slot
-from frazil.serving.sql.flock import Flock
+from frazil.serving.sql.worker_processes import Flock
 from tests.serving.sql.tables import House
 
 # Runs for minutes and needs no memory.

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from frazil.errors import FrazilError
-from frazil.serving import Query, QueryPool, QuerySettings, Relation
+from frazil.serving.sql import Query, QueryPool, QuerySettings, Relation
 from frazil.storage import Warehouse
 from tests.contract.seaweed import SeaweedServer
 from tests.serving.sql.tables import ROWS, relation, rows, tail_of

@@ -11,11 +11,12 @@ import pytest
 import pytest_asyncio
 
 from frazil.errors import InvalidInput
-from frazil.serving import QueryPool, QuerySettings
-from frazil.serving.artifact import Cut, Source, build
-from frazil.serving.artifact.duck import DUCKDB, DuckPart
-from frazil.serving.bitmap import Bitmap
-from frazil.serving.sql.selection import Selection
+from frazil.serving import Bitmap
+from frazil.serving.artifacts import Cut, Source
+from frazil.serving.artifacts.parts import DUCKDB, DuckPart
+from frazil.serving.artifacts.write import write_artifact
+from frazil.serving.sql import QueryPool, QuerySettings
+from frazil.serving.sql.worker import Selection
 from frazil.storage import Warehouse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +32,7 @@ TABLE = pa.table(
 async def place(tmp_path_factory: Any) -> AsyncIterator[tuple[QueryPool, Path]]:
     folder: Path = tmp_path_factory.mktemp("selection")
     artifact = folder / "cache" / "g1"
-    build(Source("main.t", Cut("s", 1, 1), STORED, TABLE.to_batches()), artifact, [DuckPart()])
+    write_artifact(Source("main.t", Cut("s", 1, 1), STORED, TABLE.to_batches()), artifact, [DuckPart()])
     pool = QueryPool(QuerySettings(workers=1), Warehouse(f"file://{folder}/warehouse"), readable=[folder / "cache"])
     await pool.start(salt="salt")
     yield pool, artifact / DUCKDB

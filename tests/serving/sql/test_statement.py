@@ -13,11 +13,11 @@ import duckdb
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.serving.sql.query import TableRef
+from frazil.serving.sql import TableRef
 from frazil.serving.sql.refusals import BadSql, FunctionNotAllowed, SqlRefused
-from frazil.serving.sql.statement import MAX_TEXT_BYTES, judge, judge_filter
-from frazil.serving.sql.table_refs import MAX_TABLES
-from frazil.serving.sql.tree import nodes
+from frazil.serving.sql.statement.judge import MAX_TEXT_BYTES, judge_filter, judge_statement
+from frazil.serving.sql.statement.syntax_tree import nodes
+from frazil.serving.sql.statement.table_refs import MAX_TABLES
 from tests.serving.sql.attacks import ATTACKS, Attack
 
 
@@ -46,7 +46,7 @@ def table(name: str, schema: str = "main", view: str | None = None, **more: Any)
 
 def answer(engine: duckdb.DuckDBPyConnection, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
     """Judged, put in parentheses as a worker may do it, and run."""
-    return engine.execute(f"SELECT * FROM ({judge(engine, sql).sql})", parameters).fetchall()
+    return engine.execute(f"SELECT * FROM ({judge_statement(engine, sql).sql})", parameters).fetchall()
 
 
 PLAIN = [
@@ -115,7 +115,7 @@ PLAIN = [
 
 @pytest.mark.parametrize("sql", PLAIN)
 def test_a_select_runs_as_it_was_written(engine: duckdb.DuckDBPyConnection, sql: str) -> None:
-    judged = judge(engine, sql)
+    judged = judge_statement(engine, sql)
     assert judged.sql.strip() in sql
     found = engine.execute(f"SELECT * FROM ({judged.sql})").fetchall()
     if "SAMPLE" not in sql:
@@ -183,7 +183,7 @@ def test_parameters_stay_parameters(engine: duckdb.DuckDBPyConnection) -> None:
 )
 def test_every_table_is_found(engine: duckdb.DuckDBPyConnection, sql: str, tables: list[TableRef | str]) -> None:
     expected = {table(each) if isinstance(each, str) else each for each in tables}
-    assert set(judge(engine, sql).tables) == expected
+    assert set(judge_statement(engine, sql).tables) == expected
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_table_as_it_was(engine: duckdb.DuckDBPyConnection, sql: str, rows: li
 
 def test_a_time_without_a_zone_is_utc(engine: duckdb.DuckDBPyConnection) -> None:
     for text in ("2026-01-31", "2026-01-31 00:00", "2026-01-31T01:00:00+01:00"):
-        (found,) = judge(engine, f"FROM notes FOR TIMESTAMP AS OF '{text}'").tables
+        (found,) = judge_statement(engine, f"FROM notes FOR TIMESTAMP AS OF '{text}'").tables
         assert found.as_of == datetime(2026, 1, 31, tzinfo=UTC)
 
 
@@ -233,18 +233,18 @@ VERSION => CAST(1.5 AS VARCHAR) | TIMESTAMP => 5::TIMESTAMP
 @pytest.mark.parametrize("at", NO_MOMENTS.strip().replace("\n", " | ").split(" | "))
 def test_at_needs_a_snapshot_or_a_time(engine: duckdb.DuckDBPyConnection, at: str) -> None:
     with pytest.raises(BadSql):
-        judge(engine, f"FROM notes AT ({at})")
+        judge_statement(engine, f"FROM notes AT ({at})")
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.family}: {attack.sql[:60]!r}")
 def test_an_attack_is_refused_or_names_its_tables(engine: duckdb.DuckDBPyConnection, attack: Attack) -> None:
     if attack.judged:
         with pytest.raises(InvalidInput) as refused:
-            judge(engine, attack.sql)
+            judge_statement(engine, attack.sql)
         assert refused.value.code in attack.expect
         assert refused.value.message and "\n" not in refused.value.message and len(refused.value.message) < 600
         return
-    judged = judge(engine, attack.sql)
+    judged = judge_statement(engine, attack.sql)
     if attack.expect == {"table_not_found"}:
         known = {"notes", "tasks", "audit"}
         assert any(each.certain and (each.name not in known or each.schema != "main") for each in judged.tables)
@@ -255,9 +255,9 @@ def test_a_name_that_may_be_a_with_query_never_reaches_the_engines_own(engine: d
     outside = [attack for attack in ATTACKS if attack.family == "names that may be a WITH query"]
     assert len(outside) == 4
     for attack in outside:
-        assert not any(each.certain for each in judge(engine, attack.sql).tables)
+        assert not any(each.certain for each in judge_statement(engine, attack.sql).tables)
         with pytest.raises(duckdb.Error, match=r"does not exist|Circular|not found"):
-            engine.execute(judge(engine, attack.sql).sql)
+            engine.execute(judge_statement(engine, attack.sql).sql)
 
 
 def test_judging_changes_nothing(engine: duckdb.DuckDBPyConnection) -> None:
@@ -270,7 +270,7 @@ def test_judging_changes_nothing(engine: duckdb.DuckDBPyConnection) -> None:
     for attack in ATTACKS:
         if attack.judged and attack.nothing in ("catalog", "setting"):
             with contextlib.suppress(InvalidInput):
-                judge(engine, attack.sql)
+                judge_statement(engine, attack.sql)
     assert state() == before
 
 
@@ -305,29 +305,29 @@ def test_anything_else_is_not(engine: duckdb.DuckDBPyConnection, expression: str
 
 def test_what_the_parser_says_is_passed_on(engine: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(BadSql) as bad:
-        judge(engine, "SELECT 1\n FROM notes WHERE")
+        judge_statement(engine, "SELECT 1\n FROM notes WHERE")
     assert bad.value.message == "syntax error at end of input" and bad.value.details == {"position": 26}
     for sql, word in [("EXPLAIN SELECT 1", "EXPLAIN"), ("copy notes to 'x'", "COPY"), ("PIVOT notes ON id", "PIVOT")]:
         with pytest.raises(SqlRefused, match=word) as refused:
-            judge(engine, sql)
+            judge_statement(engine, sql)
         assert refused.value.hint
     with pytest.raises(FunctionNotAllowed, match="read_csv"):
-        judge(engine, "FROM read_csv('x')")
+        judge_statement(engine, "FROM read_csv('x')")
 
 
 def test_the_limits(engine: duckdb.DuckDBPyConnection) -> None:
     fits = "SELECT '" + "x" * (MAX_TEXT_BYTES - 9) + "'"
-    assert len(judge(engine, fits).sql) == MAX_TEXT_BYTES
+    assert len(judge_statement(engine, fits).sql) == MAX_TEXT_BYTES
     with pytest.raises(SqlRefused):
-        judge(engine, fits + " ")
+        judge_statement(engine, fits + " ")
     names = [f"t{number}" for number in range(MAX_TABLES + 1)]
-    assert len(judge(engine, "FROM " + ", ".join(names[1:])).tables) == MAX_TABLES
+    assert len(judge_statement(engine, "FROM " + ", ".join(names[1:])).tables) == MAX_TABLES
     with pytest.raises(SqlRefused):
-        judge(engine, "FROM " + ", ".join(names))
-    judge(engine, "SELECT " + " + ".join(["1"] * 200))
-    judge(engine, "SELECT " + " AND ".join(["true"] * 2_000))
+        judge_statement(engine, "FROM " + ", ".join(names))
+    judge_statement(engine, "SELECT " + " + ".join(["1"] * 200))
+    judge_statement(engine, "SELECT " + " AND ".join(["true"] * 2_000))
     with pytest.raises(SqlRefused, match="deep"):
-        judge(engine, "FROM notes AT (VERSION => 7) WHERE 1 = " + " + ".join(["1"] * 400))
+        judge_statement(engine, "FROM notes AT (VERSION => 7) WHERE 1 = " + " + ".join(["1"] * 400))
 
 
 def test_what_the_table_of_shapes_does_not_know_is_refused(engine: duckdb.DuckDBPyConnection) -> None:

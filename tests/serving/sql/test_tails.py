@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from frazil.serving import Relation
-from frazil.serving.sql.tails import Delivery, TailLedger
+from frazil.serving.sql import Relation
+from frazil.serving.sql.sent_tails import Delivery, TailLedger
 from tests.serving.sql.tables import ROWS, rows, tail_of
 
 WHOLE = rows(0, 50_000)

@@ -21,10 +21,10 @@ import duckdb
 import pytest
 from pyspark import cloudpickle
 
-from frazil.serving.sql import seccomp, walls
+from frazil.serving.sql.worker import sandbox, seccomp
 from tests.forks import context
 
-needs_landlock = pytest.mark.skipif(walls.landlock_abi() == 0, reason="this kernel has no Landlock")
+needs_landlock = pytest.mark.skipif(sandbox.landlock_abi() == 0, reason="this kernel has no Landlock")
 
 
 def behind(wall: Callable[[], object], act: Callable[[], object]) -> str:
@@ -66,7 +66,7 @@ def _tried(act: Callable[[], object]) -> str:
 
 
 def confined(*readable: Path, port: int | None = None) -> Callable[[], object]:
-    return lambda: walls.confine(walls.Doors([str(path) for path in readable], port))
+    return lambda: sandbox.confine(sandbox.Doors([str(path) for path in readable], port))
 
 
 def sql_behind(wall: Callable[[], object], text: str) -> str:
@@ -129,7 +129,7 @@ def test_landlock_stops_an_engine_that_has_no_wall_of_its_own(tmp_path: Path) ->
 
 
 @needs_landlock
-@pytest.mark.skipif(walls.landlock_abi() < 4, reason="this Landlock does not know sockets")
+@pytest.mark.skipif(sandbox.landlock_abi() < 4, reason="this Landlock does not know sockets")
 def test_landlock_connects_to_the_store_only(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as store, socket.create_server(("127.0.0.1", 0)) as other:
 
@@ -144,7 +144,7 @@ def test_landlock_connects_to_the_store_only(tmp_path: Path) -> None:
 
 
 @needs_landlock
-@pytest.mark.skipif(walls.landlock_abi() < 6, reason="this Landlock does not know signals")
+@pytest.mark.skipif(sandbox.landlock_abi() < 6, reason="this Landlock does not know signals")
 def test_landlock_keeps_signals_inside(tmp_path: Path) -> None:
     parent = os.getpid()
     assert behind(confined(tmp_path), lambda: os.kill(parent, 0)) == "EPERM"
@@ -221,7 +221,7 @@ def test_the_filter_knows_sockets() -> None:
 
 
 def memory(more: int) -> Callable[[], object]:
-    return lambda: walls.MemoryLimit().put_up(more)
+    return lambda: sandbox.MemoryLimit().put_up(more)
 
 
 def test_memory_ends_at_the_limit() -> None:
@@ -235,15 +235,15 @@ def test_memory_ends_at_the_limit() -> None:
 def test_the_limit_of_memory_cannot_be_raised_by_root_without_capabilities() -> None:
     def wall() -> None:
         memory(256 << 20)()
-        walls.drop_capabilities()
+        sandbox.drop_capabilities()
 
     raised = behind(wall, lambda: resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2))
     assert raised.startswith(("ValueError", "EPERM"))
 
 
 def test_files_cannot_grow(tmp_path: Path) -> None:
-    assert behind(walls.limit_files, lambda: (tmp_path / "f").write_text("x")) == "EFBIG"
-    assert behind(walls.limit_files, lambda: [os.open("/", os.O_RDONLY) for _ in range(1000)]) == "EMFILE"
+    assert behind(sandbox.limit_files, lambda: (tmp_path / "f").write_text("x")) == "EFBIG"
+    assert behind(sandbox.limit_files, lambda: [os.open("/", os.O_RDONLY) for _ in range(1000)]) == "EMFILE"
 
 
 def test_processor_time_ends() -> None:
@@ -255,7 +255,7 @@ def test_processor_time_ends() -> None:
     def wall() -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         # One second more, without the slack of limit_cpu.
-        walls.limit_cpu(-1.0)
+        sandbox.limit_cpu(-1.0)
         assert resource.getrlimit(resource.RLIMIT_CPU)[0] <= used.ru_utime + used.ru_stime + 2
 
     assert behind(wall, spin) == f"signal {int(signal.SIGXCPU)}"
@@ -268,7 +268,7 @@ def test_a_process_goes_with_its_parent(tmp_path: Path) -> None:
     def parent_that_dies() -> None:
         me = os.getpid()
         if os.fork() == 0:
-            walls.die_with_parent(me)
+            sandbox.die_with_parent(me)
             with held.open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 held.write_text("held")
@@ -291,5 +291,5 @@ def test_a_process_goes_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_all_parts_stand_together(tmp_path: Path) -> None:
-    standing = behind(lambda: None, lambda: walls.raise_all(walls.Doors([str(tmp_path)])))
-    assert standing.count("'up") == (4 if walls.landlock_abi() else 3)
+    standing = behind(lambda: None, lambda: sandbox.raise_all(sandbox.Doors([str(tmp_path)])))
+    assert standing.count("'up") == (4 if sandbox.landlock_abi() else 3)

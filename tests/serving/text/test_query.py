@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from frazil.serving.text.query import MAX_CHARACTERS, MAX_TERMS, Group, Must, Node, Words, read_query
+from frazil.serving.text.query_syntax import MAX_CHARACTERS, MAX_TERMS, Group, Must, Node, Words, read_query
 
 COLUMNS = ("title", "body")
 

@@ -8,12 +8,15 @@ import re
 
 import pytest
 
-from frazil.serving.text import Snippet, read_query, snippet
+from frazil.serving.text.query_syntax import read_query
+from frazil.serving.text.snippet import Snippet, best_snippet
 from tests.serving.sentences import sentences
 
 
 def shown(query: str, text: str, *, column: str = "body", characters: int = 200) -> Snippet:
-    return snippet(read_query(query, ("title", "body")), text, column=column, language="english", characters=characters)
+    return best_snippet(
+        read_query(query, ("title", "body")), text, column=column, language="english", characters=characters
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import DataLoss
-from frazil.serving.text import TextLayout, build, open_text
-from frazil.serving.text.files import DESCRIPTION
+from frazil.serving.text import TextLayout
+from frazil.serving.text.index_files import DESCRIPTION, build, open_text
 from tests.serving.sentences import sentences
 
 

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.serving.bitmap import Bitmap
-from frazil.serving.text import FreshText, TextIndex, TextLayout, build, open_text
+from frazil.serving import Bitmap
+from frazil.serving.text import TextLayout
+from frazil.serving.text.fresh_text import FreshText
+from frazil.serving.text.index_files import build, open_text
+from frazil.serving.text.text_index import TextIndex
 from tests.serving.sentences import sentences
 
 DOCUMENTS: list[dict[str, str | None]] = [

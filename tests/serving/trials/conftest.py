@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.lake import Lake, open_lake
+from frazil.lake.catalog import Lake, open_lake
 from frazil.storage import Warehouse
 from tests.serving.trials.place import TrialPlace
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from frazil.embedding import ModelSettings
-from frazil.lake import Job, Lake, ask_job, read_trials
-from frazil.serving.settings import SearchSettings
-from frazil.serving.trials.ask import KIND, parse_trial
-from frazil.serving.trials.job import Trials
-from tests.pipeline.embed.place import Place
+from frazil.lake.catalog import Lake
+from frazil.lake.derived import read_trials
+from frazil.registry import Job, ask_job
+from frazil.serving import SearchSettings
+from frazil.serving.trials import KIND, Trials, parse_trial
+from tests.pipeline.embeddings.place import Place
 from tests.serving.sentences import sentences
 
 PER_DOCUMENT = 3

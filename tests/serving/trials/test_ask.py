@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.serving.index import KINDS, default_config
-from frazil.serving.trials.ask import TrialAsk, parse_trial
+from frazil.serving.trials import parse_trial
+from frazil.serving.trials.ask import TrialAsk
 from frazil.serving.trials.grid import MAX_TRIALS, TrialConfig, default_grid, drawn, near, parse_grid
+from frazil.serving.vectors import default_config
+from frazil.serving.vectors.config import KINDS
 
 
 @pytest.mark.parametrize(

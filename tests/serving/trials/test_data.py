@@ -9,19 +9,21 @@ import pytest
 
 from frazil.embedding import ModelSettings
 from frazil.errors import FrazilError, InvalidInput
-from frazil.lake import Lake, drop_embeddings, plan_purge, read_trials, trials_table, undrop_embeddings
-from frazil.serving.artifact import ArtifactRefused, Cut, Model, Source, build, open_shelf
-from frazil.serving.artifact.parts import IndexPart
-from frazil.serving.chosen import chosen_index
-from frazil.serving.index import IndexConfig
-from frazil.serving.profiles import Profile, Profiles
-from frazil.serving.settings import SearchSettings
+from frazil.lake.catalog import Lake, plan_purge
+from frazil.lake.derived import drop_embeddings, read_trials, undrop_embeddings
+from frazil.lake.derived.trials import trials_table
+from frazil.serving import Profile, Profiles, SearchSettings
+from frazil.serving.artifacts import ArtifactRefused, Cut, Model, Source, open_shelf
+from frazil.serving.artifacts.parts import IndexPart
+from frazil.serving.artifacts.write import write_artifact
+from frazil.serving.index_choice import chosen_index
+from frazil.serving.trials import find_best, forget, parse_best
 from frazil.serving.trials.ask import Question
 from frazil.serving.trials.dataset import from_rows, take
-from frazil.serving.trials.queries import hit_rate, mean_reciprocal_rank, ranks
-from frazil.serving.trials.winner import find_best, forget, parse_best
-from tests.pipeline.embed.place import Place
-from tests.serving.artifact.samples import SCHEMA, chunk_batches, chunks_of, row_batches, vector_blocks
+from frazil.serving.trials.eval_set import hit_rate, mean_reciprocal_rank, ranks
+from frazil.serving.vectors.config import IndexConfig
+from tests.pipeline.embeddings.place import Place
+from tests.serving.artifacts.samples import SCHEMA, chunk_batches, chunks_of, row_batches, vector_blocks
 from tests.serving.trials.place import TrialPlace
 
 
@@ -37,7 +39,7 @@ def published(lake: Lake, folder: Path, rows: int = 900, *, shelf: str = "main.n
         model=Model(model, "9", 8),
         index={"kind": "flat"},
     )
-    manifest = build(source, folder, [IndexPart(IndexConfig("flat"))])
+    manifest = write_artifact(source, folder, [IndexPart(IndexConfig("flat"))])
     opened = open_shelf(lake.registry, lake.warehouse, shelf, SearchSettings())
     opened.publish(folder)
     opened.promote(manifest.generation)

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from frazil.embedding import embedded, open_model
-from frazil.serving.index import Floats, brute_force, build, default_config, open_index, recall
+from frazil.serving.vectors import build, default_config
+from frazil.serving.vectors.brute_force import nearest_by_brute_force, recall
+from frazil.serving.vectors.exact_search import Floats
+from frazil.serving.vectors.index_files import open_index
 
 QUERIES = 100
 LARGEST = 14_000
@@ -62,4 +65,4 @@ def test_the_default_finds_099_of_the_true_ten(rows: int, dims: int, kind: str, 
     assert config.kind == kind
     build(config, vectors, tmp_path, threads=2)
     found, _ = open_index(tmp_path).search(queries, 10)
-    assert recall(found, brute_force(vectors, queries, 10)[0]) >= 0.99
+    assert recall(found, nearest_by_brute_force(vectors, queries, 10)[0]) >= 0.99

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInput, NotFound
-from frazil.serving.index import KINDS, IndexConfig
 from frazil.serving.trials.rule import MEASURES, Now, Rule, best
+from frazil.serving.vectors.config import KINDS, IndexConfig
 from tests.serving.trials.conftest import trial
 
 NOW = Now("main.notes", "wordllama", "1", 256, 1000)

@@ -12,15 +12,14 @@ import pytest
 
 from frazil.embedding import embedded, open_model
 from frazil.errors import FrazilError, NotFound
-from frazil.lake import job_status, open_jobs
+from frazil.registry import job_status, open_jobs
+from frazil.serving.trials import KIND, vss
 from frazil.serving.trials import run as running
-from frazil.serving.trials import vss
-from frazil.serving.trials.ask import KIND
 from frazil.serving.trials.children import Children, GivenUp, TookTooLong
 from frazil.serving.trials.dataset import from_rows
+from frazil.serving.trials.eval_set import Prepare, made_from
 from frazil.serving.trials.grid import TrialConfig
 from frazil.serving.trials.measure import Build, Search
-from frazil.serving.trials.queries import Prepare, made_from
 from tests.kills import address, finished, killed_at
 from tests.serving.trials.place import TrialPlace
 from tests.serving.trials.trial_probe import do_trial_jobs
@@ -233,6 +232,6 @@ class _Sleep:
 
 
 def _spec() -> Any:
-    from frazil.embedding import model_spec
+    from frazil.embedding.model_spec import find_model_spec
 
-    return model_spec("wordllama")
+    return find_model_spec("wordllama")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frazil.lake import finish_job, open_jobs
-from frazil.serving.settings import SearchSettings
-from frazil.serving.trials.ask import KIND
-from frazil.serving.trials.job import Trials
+from frazil.registry import finish_job, open_jobs
+from frazil.serving import SearchSettings
+from frazil.serving.trials import KIND, Trials
 from tests.kills import Address
 
 

@@ -11,9 +11,8 @@ import httpx
 import pytest_asyncio
 
 from frazil.bus.memory import MemoryBus
-from frazil.lake import open_lake
-from frazil.serving import QueryPool
-from frazil.serving.sql.settings import QuerySettings
+from frazil.lake.catalog import open_lake
+from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.storage import Warehouse
 from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House

@@ -11,15 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.embedding import Model, open_model
-from frazil.lake import Lake, LakeTable, load_entity
-from frazil.serving.artifact import CHUNK_SCHEMA, Cut, Entry, LocalCopies, Shelf, Source, build, open_shelf
-from frazil.serving.artifact import Model as BuiltModel
-from frazil.serving.artifact.duck import DuckPart
-from frazil.serving.artifact.parts import IndexPart, TextPart
-from frazil.serving.artifact.shelf import PREFIX
-from frazil.serving.profiles import Profile
+from frazil.lake.catalog import Lake, LakeTable, load_entity
+from frazil.serving import Profile, SearchSettings
+from frazil.serving.artifacts import CHUNK_SCHEMA, PREFIX, Cut, Entry, LocalCopies, Shelf, Source, open_shelf
+from frazil.serving.artifacts import Model as BuiltModel
+from frazil.serving.artifacts.parts import DuckPart, IndexPart, TextPart
+from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.search import Fresh, Searchable, Serving
-from frazil.serving.settings import SearchSettings
 from frazil.serving.text import TextLayout
 from frazil.storage import open_objects
 from tests.entity_model import history_rows, replayed
@@ -96,7 +94,7 @@ class Library:
             parts.append(IndexPart(threads=1))
         if searchable.text:
             parts.append(TextPart(TextLayout(searchable.text)))
-        build(_source(searchable, rows, cut), folder, parts)
+        write_artifact(_source(searchable, rows, cut), folder, parts)
         return self.shelf(name).publish(folder)
 
     def swap(self, name: str, entry: Entry, *, going_back: bool = False) -> None:

@@ -16,7 +16,8 @@ import uvicorn
 
 from frazil.client import Client
 from frazil.errors import InvalidInput
-from frazil.gateway.http import create_app, listen
+from frazil.gateway.http import listen
+from frazil.gateway.http.app import create_app
 from tests.gateway.http.harness import TOKEN
 from tests.gateway.search.answers.conftest import SearchHouse, note
 

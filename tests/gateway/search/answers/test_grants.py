@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frazil.serving.profiles import Profile, Profiles
+from frazil.serving import Profile, Profiles
 from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

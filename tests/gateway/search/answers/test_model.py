@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.embedding import Vectors
-from frazil.embedding.model import unit
+from frazil.embedding import Vectors, unit
 from frazil.events import Token
-from frazil.lake import FileWriter, Load, Replaces, load_entity, load_position, plan_files, publish_load
-from frazil.serving.artifact import Entry
+from frazil.lake.bulk import FileWriter, Load, Replaces, load_position, plan_files, publish_load
+from frazil.lake.catalog import load_entity
+from frazil.serving.artifacts import Entry
 from frazil.serving.search import FreshGap, Searchable
 from tests.entity_model import Model as EntityModel
 from tests.entity_model import fold

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.serving.artifact import Entry
+from frazil.serving.artifacts import Entry
 from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

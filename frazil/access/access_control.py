@@ -1,0 +1,98 @@
+"""The door of a gateway: who is calling, how often, and what is written down about it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.access.audit import AuditEntry, AuditLog
+from frazil.access.denied_log import Refusals
+from frazil.access.identity import ADMIN, Identity
+from frazil.access.rate_limit import RateLimited, Rates
+from frazil.access.settings import AccessSettings
+from frazil.access.token_cache import KnownTokens
+from frazil.access.token_secret import digest, id_of, same
+from frazil.access.token_store import TokenStore
+from frazil.errors import Denied, FrazilError
+
+if TYPE_CHECKING:
+    from frazil.registry import Registry
+
+log = logging.getLogger(__name__)
+
+
+class Access:
+    """`start` before the first call, `close` after the last."""
+
+    def __init__(
+        self, *, registry: Registry, admin_token: str, audit_folder: Path, settings: AccessSettings | None = None
+    ) -> None:
+        self.settings = settings or AccessSettings()
+        self.tokens = TokenStore(registry)
+        self.audit = AuditLog(audit_folder, max_file_bytes=int(self.settings.audit_file_bytes))
+        self._refusals = Refusals(self.audit, per_second=self.settings.denied_per_second)
+        self._known = KnownTokens(
+            self.tokens,
+            poll_seconds=self.settings.poll_seconds,
+            stale_seconds=self.settings.stale_seconds,
+            each_poll=self._refusals.flush,
+        )
+        self._rates = Rates()
+        self._admin_digest = digest(admin_token)
+
+    async def start(self) -> None:
+        await self._known.start()
+
+    async def close(self) -> None:
+        await self._known.close()
+        try:
+            self._refusals.flush(closing=True)
+        except FrazilError as error:
+            log.warning("the last counts of refusals are lost: %s", error)
+        self.audit.close()
+
+    async def identify(self, bearer: str) -> Identity:
+        """Who holds this token. What is unknown, wrong, expired or revoked is `Denied` in the same words."""
+        presented = digest(bearer)
+        if same(presented, self._admin_digest):
+            return ADMIN
+        token_id = id_of(bearer)
+        record = await self._known.find(token_id) if token_id is not None else None
+        now = datetime.now(UTC)
+        if record is None or not record.admits(presented, now):
+            raise Denied(
+                "this needs a valid token",
+                hint="send Authorization: Bearer <token>; `up` wrote it to admin.token in the data directory",
+            )
+        self._known.note_use(record, now)
+        return record.identity()
+
+    def admit(self, identity: Identity) -> None:
+        """Count one request of this caller, or raise `RateLimited`. Admins are limited only if their token says so."""
+        per_second, burst = identity.rate_per_second, identity.burst
+        if per_second is None and identity.is_admin:
+            return
+        if per_second is None:
+            per_second, burst = self.settings.rate_per_second, burst or self.settings.burst
+        wait = self._rates.take(identity.id, per_second=per_second, burst=burst or max(1, round(2 * per_second)))
+        if wait > 0:
+            raise RateLimited(
+                f"this token may send {per_second:g} requests a second",
+                hint="wait as long as Retry-After says, send more events in each request, or ask for a higher rate",
+                retry_after_seconds=wait,
+            )
+
+    async def see_changes(self) -> None:
+        """See what was changed in the store until now, as after a change that this gateway made itself."""
+        with contextlib.suppress(FrazilError):  # then the next look sees it
+            await self._known.look()
+
+    def refused(self, entry: AuditEntry) -> None:
+        """Log a refusal, or a count of them. A log that cannot be written makes no refusal undone."""
+        try:
+            self._refusals.note(entry)
+        except FrazilError as error:
+            log.warning("a refusal is not logged: %s", error)

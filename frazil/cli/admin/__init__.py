@@ -1,0 +1,1 @@
+"""Verbs of administrators: tokens, journal, repair, catalog, benchmarks."""

@@ -1,0 +1,1 @@
+"""Verbs that bring data in and out: publish, ingest, export, jobs."""

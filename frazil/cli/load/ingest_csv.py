@@ -1,0 +1,233 @@
+"""`frazil ingest csv`: files become rows of a table, with a report at the end."""
+
+from __future__ import annotations
+
+import glob
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.load.jobs import progress
+from frazil.cli.output import AsJson, Config, Data, Url, connected, counted, print_json, tell_error
+from frazil.errors import FrazilError, InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from frazil.client import Client
+
+_LOOK_SECONDS = 1.0
+_ENDINGS = (".csv", ".tsv", ".txt", ".psv")
+_PACKED = (".gz", ".bz2", ".zst")
+
+_Mark = tuple[int, int]
+
+
+def csv(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH|GLOB|DIR", help="Files, patterns or folders.")],
+    table: Annotated[str, typer.Option("--table", metavar="TABLE", help="Made from the files if it is not there.")],
+    mode: Annotated[str, typer.Option(help="append, or replace all rows of the table.")] = "append",
+    delimiter: Annotated[str | None, typer.Option(help="Found out if left out; `tab` for a tab.")] = None,
+    quote: Annotated[str | None, typer.Option(help='Found out if left out; "" if nothing is quoted.')] = None,
+    escape: Annotated[str | None, typer.Option(help="Only if quotes are escaped instead of doubled.")] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 has the names.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Found out if left out, as in latin-1.")] = None,
+    null: Annotated[list[str] | None, typer.Option("--null", help="A word that means no value, as NA.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", metavar="NAME=TYPE", help="Declare a type instead of inferring it.")
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option("--check", metavar="NAME=JSON", help='A check, as in amount=\'{"range": {"min": 0}}\'.'),
+    ] = None,
+    max_bad: Annotated[str, typer.Option(help="Bad records that a load may have: a number, or as in 5%.")] = "5%",
+    upload: Annotated[
+        bool | None, typer.Option("--upload/--no-upload", help="Send the files. Default: only to a frazil elsewhere.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and load what is dropped there or changes.")] = False,
+    timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for a load.")] = 86_400.0,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load CSV files: dialect and types found out, bad records quarantined, a file loaded twice counts once."""
+    columns = _columns(column or [], check or [])
+    options: dict[str, Any] = {
+        "mode": mode,
+        "delimiter": delimiter,
+        "quote": quote,
+        "escape": escape,
+        "header": header,
+        "encoding": encoding,
+        "null_words": null,
+        "max_bad": max_bad,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    with connected(data, config, url) as client:
+        remote = not _is_local(client.url) if upload is None else upload
+        if remote and columns:
+            raise InvalidInput(
+                "an upload cannot declare columns",
+                code="bad_load",
+                hint=f"declare the table first: frazil tables create {table} --column …",
+            )
+        load = _Loader(client, table, options if remote else {**options, "columns": columns}, remote, timeout, as_json)
+        if watch:
+            _follow(paths, load)
+        elif files := expanded(paths):
+            load(files)
+        else:
+            raise NotFound(f"no file is at {' '.join(paths)}", code="no_such_file", hint="look at the path")
+
+
+class _Loader:
+    def __init__(
+        self, client: Client, table: str, options: dict[str, Any], upload: bool, timeout: float, as_json: bool
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._options = options
+        self._upload = upload
+        self._timeout = timeout
+        self._as_json = as_json
+
+    def __call__(self, files: list[str]) -> None:
+        """Load, wait and tell. An upload is a load for each file."""
+        if not self._upload:
+            self._wait(self._client.load_csv(self._table, files, **self._options))
+            return
+        for number, file in enumerate(files):
+            # Only the first file replaces what was there before.
+            mode = {} if number == 0 else {"mode": "append"}
+            self._wait(self._client.upload_csv(self._table, file, **{**self._options, **mode}))
+
+    def _wait(self, job: dict[str, Any]) -> None:
+        with progress(as_json=self._as_json) as tell:
+            done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, tell=tell)
+        if self._as_json:
+            print_json(done)
+        else:
+            print_report(done)
+
+
+def print_report(done: dict[str, Any]) -> None:
+    """The load report, for people."""
+    loaded = [file for file in done["files"] if file["state"] == "loaded"]
+    known = len(done["files"]) - len(loaded)
+    if not loaded:
+        print(f"{done['table']}: nothing to do, {counted(known, 'file')} loaded before")
+        return
+    what = f"{counted(done['rows_out'], 'row')} from {counted(len(loaded), 'file')}"
+    print(f"{done['table']}: {what} in {done['seconds']:.1f} s")
+    words = {
+        "rows in": f"{done['rows_in']:,}",
+        "rows out": f"{done['rows_out']:,}",
+        "quarantined": f"{done['quarantined']:,}",
+        "already loaded": counted(known, "file") if known else "",
+        "snapshot": done["snapshot_id"],
+        "speed": f"{done['mb_per_second']:.3g} MB/s",
+        "load": done["load"],
+    }
+    for name, value in words.items():
+        if value not in ("", None):
+            print(f"  {name:<15} {value}")
+    if done["quarantined"]:
+        by_column = ", ".join(f"{column} ({number:,})" for column, number in done.get("by_column", {}).items())
+        print(f"  bad because of  {by_column}")
+        where = f"{done['table']}__quarantine WHERE load = '{done['load']}'"
+        print(f'  look at them    frazil sql "SELECT * FROM {where}"')  # noqa: S608 - shown, not run
+
+
+def expanded(paths: list[str]) -> list[str]:
+    """The files behind paths, patterns and folders, each once, in order."""
+    found: list[str] = []
+    for path in paths:
+        if Path(path).is_dir():
+            found += sorted(str(file) for file in Path(path).iterdir() if _is_csv(file))
+        elif glob.has_magic(path) and not Path(path).exists():
+            found += sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())
+        else:
+            found.append(path)
+    return list(dict.fromkeys(str(Path(file).absolute()) for file in found))
+
+
+def _is_csv(file: Path) -> bool:
+    name = file.name.lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    return file.is_file() and not name.startswith(".") and name.endswith(_ENDINGS)
+
+
+def _follow(paths: list[str], load: Callable[[list[str]], None]) -> None:
+    """Load each file that is there, appears or changes, once it has been still for a look.
+
+    A load that fails is told and left until its files change; one that may pass by itself is told once and tried again.
+    """
+    before: dict[str, _Mark] = {}
+    loaded: dict[str, _Mark] = {}
+    told = ""
+    print(f"watching {' '.join(paths)} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    try:
+        while True:
+            marks = _marks(expanded(paths))
+            still = [file for file, mark in marks.items() if before.get(file) == mark != loaded.get(file)]
+            before = marks
+            if still:
+                try:
+                    load(still)
+                except FrazilError as error:
+                    if error.message != told:
+                        tell_error(error, as_json=False)
+                    told = error.message
+                    if error.transient:
+                        still = []
+                else:
+                    told = ""
+                # As they were when they were looked at: what was written meanwhile is loaded next.
+                loaded |= {file: marks[file] for file in still}
+                sys.stdout.flush()
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def _marks(files: list[str]) -> dict[str, _Mark]:
+    marks = {}
+    for file in files:
+        try:
+            status = Path(file).stat()
+        except OSError:
+            continue  # gone since it was listed, or not there yet
+        marks[file] = (status.st_size, status.st_mtime_ns)
+    return marks
+
+
+def _columns(columns: list[str], checks: list[str]) -> dict[str, Any]:
+    declared: dict[str, Any] = {}
+    for text in columns:
+        name, equals, kind = text.partition("=")
+        if not equals or not kind:
+            raise InvalidInput(f"{text!r} declares no column", code="bad_column", hint="--column amount=decimal(12,2)")
+        declared[name.strip()] = {"type": kind.strip()}
+    for text in checks:
+        name, _, body = text.partition("=")
+        try:
+            wanted = json.loads(body)
+        except ValueError as error:
+            raise InvalidInput(
+                f"{text!r} is no check", code="bad_check", hint='--check \'amount={"range": {"min": 0}}\''
+            ) from error
+        if name.strip() not in declared:
+            raise InvalidInput(
+                f"the check of {name.strip()!r} needs its type", code="bad_check", hint=f"--column {name.strip()}=…"
+            )
+        declared[name.strip()]["checks"] = {**declared[name.strip()].get("checks", {}), **wanted}
+    return declared
+
+
+def _is_local(url: str) -> bool:
+    return url.partition("://")[2].rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")

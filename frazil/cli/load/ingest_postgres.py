@@ -1,0 +1,139 @@
+"""`frazil ingest postgres`: the archive of a night, or one table brought up to date."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from frazil.cli.load.jobs import progress
+from frazil.cli.output import AsJson, Config, Data, Url, connected, counted, print_json
+from frazil.errors import FrazilError
+
+app = typer.Typer(help="Load from a Postgres that \\[sources.NAME] in frazil.toml names.", no_args_is_help=True)
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The name below \\[sources.NAME].")]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table in the Postgres.")]
+Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="The table here. Default: the same name.")]
+Kind = Annotated[str, typer.Option("--kind", help="What to make of it if it is not there: log or entity.")]
+Key = Annotated[list[str] | None, typer.Option("--key", metavar="COLUMN", help="Default: the primary key.")]
+Patience = Annotated[float, typer.Option("--timeout", min=0, help="How many seconds to wait for the load.")]
+
+
+@app.command()
+def archive(
+    source: Source,
+    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Names or patterns.")] = None,
+    night: Annotated[str | None, typer.Option("--date", help="The night, as in 2026-11-16. Default: today.")] = None,
+    timeout: Patience = 86_400.0,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Archive tables as of one moment, each into archive.TABLE with tonight's date."""
+    options = {"tables": tables or [], "run_date": night}
+    done = _load(source, "archive", options, timeout, data, config, url, as_json)
+    if as_json:
+        print_json(done)
+    else:
+        _print_night(done)
+    if done["failed"]:
+        raise FrazilError(
+            f"{done['failed']} of {len(done['tables'])} tables failed, the others are archived",
+            code="archive_incomplete",
+            hint="correct what the report says and run it again: the night is replaced as a whole",
+        )
+
+
+@app.command()
+def incremental(
+    source: Source,
+    table: Table,
+    cursor: Annotated[str, typer.Option("--cursor", metavar="COLUMN", help="A column that only grows.")],
+    into: Into = None,
+    kind: Kind = "log",
+    overlap: Annotated[float, typer.Option(min=0, help="Read so much before the last value again.")] = 0.0,
+    nulls: Annotated[str, typer.Option(help="Rows without a cursor value: skip or include.")] = "skip",
+    key: Key = None,
+    timeout: Patience = 86_400.0,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load what is new since the last time, by a column that only grows."""
+    options = {
+        "tables": [table],
+        "into": into,
+        "kind": kind,
+        "cursor": cursor,
+        "overlap": overlap,
+        "nulls": nulls,
+        "key": key or [],
+    }
+    _print_refresh(_load(source, "incremental", options, timeout, data, config, url, as_json), as_json=as_json)
+
+
+@app.command()
+def full(
+    source: Source,
+    table: Table,
+    into: Into = None,
+    kind: Kind = "log",
+    key: Key = None,
+    timeout: Patience = 86_400.0,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load the whole table: a log is replaced, an entity gets what changed and loses what is gone."""
+    options = {"tables": [table], "into": into, "kind": kind, "key": key or []}
+    _print_refresh(_load(source, "full", options, timeout, data, config, url, as_json), as_json=as_json)
+
+
+def _load(
+    source: str,
+    what: str,
+    options: dict[str, Any],
+    timeout: float,
+    data: Data,
+    config: Config,
+    url: Url,
+    as_json: bool,
+) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if value is not None}
+    with connected(data, config, url) as client:
+        job = client.load_postgres(source, what, **given)
+        with progress(as_json=as_json) as tell:
+            return client.wait_for_job(job["id"], timeout_s=timeout, tell=tell)
+
+
+def _print_night(done: dict[str, Any]) -> None:
+    print(f"archive of {done['source']}, {done['night']}, as of {done['taken_at']}")
+    width = max([len(line["table"]) for line in done["tables"]], default=5)
+    for line in done["tables"]:
+        if line["error"]:
+            print(f"  {line['table']:<{width}}  FAILED: {line['error']}")
+            continue
+        changed = "first night" if line["difference"] is None else f"{line['difference']:+,}"
+        print(
+            f"  {line['table']:<{width}}  {line['rows']:>12,} rows  {changed:>12}  {line['bytes']:>14,} bytes  "
+            f"snapshot {line['snapshot_id']}  v{line['metadata_version']}  {line['seconds']:.1f} s"
+        )
+    print(f"{counted(done['rows'], 'row')} in {done['seconds']:.1f} s; report: {done['report']['html']}")
+    if done.get("mail_error"):
+        print(f"not mailed: {done['mail_error']}")
+
+
+def _print_refresh(done: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(done)
+        return
+    words = {name: value for name, value in done.items() if name in _SHOWN and value not in (None, "")}
+    print(f"{done['table']}: {counted(done['rows'], 'row')} from {done['source_table']} in {done['seconds']:.1f} s")
+    for name, value in words.items():
+        print(f"  {name:<12} {value}")
+
+
+_SHOWN = ("upserts", "deletes", "unchanged", "repeated", "null_cursor", "cursor", "snapshot_id", "token")

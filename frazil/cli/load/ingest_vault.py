@@ -1,0 +1,126 @@
+"""`frazil ingest vault`: a folder of Markdown notes into its two tables, once or for as long as it is edited."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import AsJson, Config, Data, Url, connected, print_json, tell_error
+from frazil.errors import FrazilError, Unavailable
+
+if TYPE_CHECKING:
+    from frazil.client import Client
+    from frazil.vault import SyncReport, VaultSync
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that holds the notes.")]
+VaultName = Annotated[
+    str | None, typer.Option("--vault", metavar="NAME", help="The vault's name in the tables.", show_default="DIR")
+]
+Notes = Annotated[str, typer.Option("--notes", metavar="TABLE", help="The table of notes.")]
+Links = Annotated[str, typer.Option("--links", metavar="TABLE", help="The table of links.")]
+
+
+def vault(
+    folder: Folder,
+    name: VaultName = None,
+    notes: Notes = "notes",
+    links: Links = "note_links",
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="NAME=TYPE", help="A column that front matter fills, as in status=string."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on with every edit, until Ctrl-C.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be published.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Delete all notes of the vault if the folder has none.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all of it is committed and visible.")] = False,
+    timeout_s: Annotated[float, typer.Option(help="How long --wait waits.")] = 60.0,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load a folder of Markdown notes.
+
+    Run again, it publishes only what was edited since; a note that is gone from the folder is deleted from the tables,
+    and stays in their history. Files that cannot be read are told, and the command then ends with 1.
+    """
+    from frazil.vault import ClientTables, VaultSync, parse_columns
+
+    further = parse_columns(column or [])
+    with connected(data, config, url) as client:
+        tables = ClientTables(client, notes=notes, links=links)
+        sync = VaultSync(
+            folder,
+            name or folder.resolve().name,
+            tables,
+            further=tables.declare(further, dry_run=dry_run),
+            combine_tokens=tables.combined,
+        )
+        report = sync.run(dry_run=dry_run, allow_empty=allow_empty)
+        if wait and report.token:
+            _until_visible(client, report.token, timeout_s)
+        told = set[str]()
+        _tell(report, told, as_json=as_json)
+        if report.token and not as_json:
+            print(f"token {report.token}", flush=True)
+        if watch and not dry_run:
+            _follow(sync, folder, told, as_json=as_json)
+    if report.skipped and not watch:
+        raise typer.Exit(1)
+
+
+def _follow(sync: VaultSync, folder: Path, told: set[str], *, as_json: bool) -> None:
+    from frazil.vault import follow
+
+    def failed(error: FrazilError) -> None:
+        tell_error(error, as_json=as_json)
+
+    print("watching; Ctrl-C ends it", file=sys.stderr, flush=True)
+    try:
+        for report in follow(sync, folder.resolve(), on_error=failed):
+            _tell(report, told, as_json=as_json)
+    except KeyboardInterrupt:
+        return
+
+
+def _until_visible(client: Client, token: str, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not client.visibility(token, wait_s=max(0.0, min(10.0, deadline - time.monotonic()))).get("visible"):
+        if time.monotonic() >= deadline:
+            raise Unavailable(
+                f"the notes are safe, but not all were visible after {timeout_s:.0f} s",
+                code="visibility_timeout",
+                hint="`frazil status` tells how far the pipeline is",
+            )
+
+
+def _tell(report: SyncReport, told: set[str], *, as_json: bool) -> None:
+    """One line for what was done, and one on standard error for each file that needs a look and was not told yet."""
+    if as_json:
+        print_json({**asdict(report), "seconds": round(report.seconds, 3)})
+        return
+    for what, path in report.planned:
+        print(f"{what:8} {path}")
+    looks = [f"skipped  {skipped.path}: {skipped.reason}" for skipped in report.skipped]
+    looks += [f"warning  {warned.path}: {warned.warning}" for warned in report.warnings]
+    for look in looks:
+        if look not in told:
+            print(look, file=sys.stderr)
+    told.clear()
+    told.update(looks)
+    foreign = f", {report.foreign:,} of other producers" if report.foreign else ""
+    skips = f", {len(report.skipped):,} skipped" if report.skipped else ""
+    print(
+        f"{report.vault}: {report.files:,} notes: {report.new:,} new, {report.changed:,} changed, "
+        f"{report.deleted:,} deleted, {report.unchanged:,} unchanged{foreign}{skips}; "
+        f"{report.links:,} links: {report.links_published:,} published, {report.links_deleted:,} deleted; "
+        f"{report.seconds:.2f} s",
+        flush=True,
+    )

@@ -1,0 +1,31 @@
+"""How far a publish came, kept in a small file so that the next run goes on from there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from frazil.cli.load.publish_source import Place
+from frazil.runtime.data_dir import read_json, write_json
+
+
+class Progress:
+    """The place up to which one source has been acknowledged.
+
+    Losing it costs time, not truth: what is sent again has the same ids.
+    """
+
+    def __init__(self, folder: Path, identity: str, *, keep: bool) -> None:
+        self._path = folder / f"{identity}.json" if keep else None
+
+    def read(self) -> Place:
+        said = read_json(self._path) if self._path else {}
+        numbers = [said.get(name) for name in ("events", "lines", "offset")]
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            return Place()
+        return Place(said["events"], said["lines"], said["offset"], str(said.get("last_line", "")))
+
+    def write(self, place: Place) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_json(self._path, asdict(place))

@@ -1,0 +1,1 @@
+"""Verbs that run the product: up, serve, demo, doctor, status."""

@@ -1,0 +1,257 @@
+"""`frazil doctor`: what frazil needs, looked at one by one, with what to do about each that is not so."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.output import AsJson, Config, Data, console, print_json, settings_of
+from frazil.errors import FrazilError, Misconfigured, Unavailable
+
+if TYPE_CHECKING:
+    from frazil.runtime.data_dir import DataDir
+    from frazil.settings import Settings
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: str
+    ok: bool
+    message: str
+    hint: str = ""
+
+
+def doctor(
+    settings: Annotated[bool, typer.Option("--settings", help="List all settings instead.")] = False,
+    data: Data = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at everything frazil needs, one by one. Exit code 1 if something is not as it must be."""
+    if settings:
+        _list_settings(as_json=as_json)
+        return
+    findings: list[Finding] = []
+    out = console()
+    for finding in examine(data, config):
+        findings.append(finding)
+        if not as_json:
+            mark = "[green]✔[/]" if finding.ok else "[red]✘[/]"
+            out.print(f"{mark} {finding.check:<10}", end=" ")
+            out.print(finding.message, markup=False, soft_wrap=True)
+            if not finding.ok and finding.hint:
+                out.print(f"             Try: {finding.hint}", markup=False, soft_wrap=True)
+    well = all(finding.ok for finding in findings)
+    if as_json:
+        print_json({"ok": well, "checks": [asdict(finding) for finding in findings]})
+    raise typer.Exit(0 if well else 1)
+
+
+def examine(data: Path | None, config: Path | None) -> Iterator[Finding]:
+    """All findings, in an order in which an earlier one explains a later."""
+    yield _found("programs", _programs)
+    yield _found("java", lambda: f"Java {_java()}")
+    try:
+        settings = settings_of(data, config)
+    except FrazilError as error:
+        yield Finding("settings", False, error.message, error.hint)
+        return
+    yield Finding("settings", True, "read")
+    yield _found("jars", lambda: _jars(settings))
+    yield _found("walls", _walls)
+
+    from frazil.runtime.data_dir import DataDir
+
+    directory = DataDir(settings.data_dir)
+    running = directory.is_locked()
+    yield _found("data", lambda: _rights(directory))
+    yield _found("disk", lambda: _disk(settings, directory))
+    yield _found("clock", lambda: _clock(directory))
+    yield _found("token", lambda: _token(directory))
+    yield _found("catalog", lambda: _catalog(settings))
+    yield _found("port", lambda: _port(settings, directory, running=running))
+    yield _found("leftovers", lambda: _leftovers(directory, running=running))
+    yield _found("bus", lambda: _bus(settings, directory, running=running))
+    yield _found("health", lambda: _health(directory, running=running))
+
+
+def _found(check: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, True, look())
+    except FrazilError as error:
+        return Finding(check, False, error.message, error.hint)
+    except OSError as error:
+        return Finding(check, False, str(error), "look at the rights of the data directory")
+
+
+def _programs() -> str:
+    from frazil.bus.nats_server import binary
+
+    return f"Python {platform.python_version()}, {binary()}"
+
+
+def _java() -> str:
+    from frazil.runtime.machine_checks import check_java
+
+    return check_java(os.environ)
+
+
+def _jars(settings: Settings) -> str:
+    from frazil.pipeline import packages
+
+    postgres = not settings.catalog_url.startswith("sqlite")
+    wanted = packages(s3=settings.warehouse_url.startswith("s3:"), postgres=postgres).split(",")
+    cache = Path(settings.pipeline.spark_conf.get("spark.jars.ivy", Path.home() / ".ivy2.5.2")) / "jars"
+    missing = [name for name in wanted if not (cache / "{}_{}-{}.jar".format(*name.split(":"))).is_file()]
+    if missing:
+        raise Misconfigured(
+            f"Spark has not fetched {', '.join(missing)} yet",
+            hint="`make setup` fetches them; else the first start does, and needs the network",
+        )
+    return f"{len(wanted)} jars in {cache}"
+
+
+def _walls() -> str:
+    from frazil.serving.sql.worker import walls_of_this_kernel
+
+    standing = walls_of_this_kernel()
+    missing = [f"{name} ({state})" for name, state in standing.items() if not state.startswith("up")]
+    if missing:
+        raise Misconfigured(
+            f"query workers lack a wall on this kernel: {', '.join(missing)}",
+            hint="use Linux 5.13 or later with Landlock and seccomp; without it, hand out no tokens to strangers",
+        )
+    return "around query workers: " + ", ".join(standing)
+
+
+def _rights(directory: DataDir) -> str:
+    if not directory.root.exists():
+        return f"{directory.root} does not exist yet, `frazil up` makes it"
+    directory.prepare()
+    mode = directory.root.stat().st_mode & 0o777
+    if mode & 0o007:
+        raise Misconfigured(
+            f"everybody may enter {directory.root} (mode {mode:04o})", hint=f"chmod 700 {directory.root}"
+        )
+    return f"{directory.root} is writable"
+
+
+def _disk(settings: Settings, directory: DataDir) -> str:
+    from frazil.runtime.data_dir import check_disk
+
+    place = directory.root
+    while not place.exists():
+        place = place.parent
+    free = check_disk(place, settings.min_free_bytes)
+    return f"{free / 1e9:,.1f} GB free of {shutil.disk_usage(place).total / 1e9:,.1f} GB"
+
+
+def _clock(directory: DataDir) -> str:
+    """A clock that ran backwards confuses the window in which an event id is remembered."""
+    now = time.time()
+    newest = max((p.stat().st_mtime for p in directory.run.glob("*.json")), default=0.0)
+    if now < 1_735_689_600 or newest > now + 60:
+        raise Misconfigured(
+            f"the clock says {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC, which cannot be",
+            hint="set the clock, and keep it set: timedatectl set-ntp true",
+        )
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+
+
+def _token(directory: DataDir) -> str:
+    if not directory.token_file.exists():
+        return "none yet, `frazil up` makes it"
+    directory.read_token()
+    return f"{directory.token_file}, mode 0600"
+
+
+def _catalog(settings: Settings) -> str:
+    from frazil.runtime.data_dir import check_catalog
+
+    path = settings.catalog_file
+    if path is None:
+        return "in a database server; the gateway's health tells about it"
+    if not path.exists():
+        return "none yet, `frazil up` makes it"
+    check_catalog(path)
+    return f"{path} is whole"
+
+
+def _port(settings: Settings, directory: DataDir, *, running: bool) -> str:
+    from frazil.runtime.machine_checks import check_port
+
+    if running:
+        return f"frazil itself listens at {directory.supervisor().get('url')}"
+    check_port(settings.server.host, settings.server.port)
+    return f"{settings.server.port} on {settings.server.host} is free"
+
+
+def _leftovers(directory: DataDir, *, running: bool) -> str:
+    from frazil.runtime.processes import of_run
+
+    run_id = directory.supervisor().get("run_id")
+    left = of_run(run_id) if run_id and not running else []
+    if left:
+        raise Misconfigured(
+            f"an earlier run left processes behind: {', '.join(str(one.pid) for one in left)}",
+            hint="`frazil up` ends them before it starts",
+        )
+    return "no processes of an earlier run"
+
+
+def _bus(settings: Settings, directory: DataDir, *, running: bool) -> str:
+    from frazil.runtime.embedded_parts import answers
+
+    url = settings.bus.url or (directory.supervisor().get("bus_url") if running else None)
+    if not url:
+        return "not running; `frazil up` starts it"
+    if not answers(str(url)):
+        raise Unavailable(
+            f"the bus at {_without_password(str(url))} does not answer", hint=f"see {directory.logs}/bus.log"
+        )
+    return f"{_without_password(str(url))} answers"
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _health(directory: DataDir, *, running: bool) -> str:
+    """What the gateway says, which also has asked the bus whether its settings make an ack true."""
+    from frazil.runtime.embedded_parts import ask_health
+
+    if not running:
+        return "not running"
+    health: dict[str, Any] | None = ask_health(str(directory.supervisor().get("url")), directory, timeout_seconds=5.0)
+    if health is None:
+        raise Unavailable("the gateway does not answer", hint=f"see {directory.logs}/gateway.log")
+    bad = {
+        name: part.get("reason") or part.get("status")
+        for name, part in health.get("parts", {}).items()
+        if part.get("status") not in ("ok", "starting")
+    }
+    if bad or health.get("status") == "degraded":
+        told = "; ".join(f"{name}: {reason}" for name, reason in bad.items())
+        raise Unavailable(f"degraded: {told}", hint=f"see the logs in {directory.logs} and `frazil journal`")
+    return str(health.get("status"))
+
+
+def _list_settings(*, as_json: bool) -> None:
+    from frazil.settings import reference
+
+    rows = reference()
+    if as_json:
+        print_json([dict(zip(("name", "variable", "default", "help"), row, strict=True)) for row in rows])
+        return
+    out = console()
+    for name, variable, default, words in rows:
+        out.print(f"[bold]{name}[/] [dim]{variable}, default {default}[/]\n  {words}", soft_wrap=True)

@@ -1,0 +1,98 @@
+"""`frazil serve gateway|pipeline`: one part alone, as the supervisor or an orchestrator starts it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from frazil.cli.output import AsJson, Config, Data, settings_of
+
+if TYPE_CHECKING:
+    from frazil.settings import Settings
+
+app = typer.Typer(help="Run one part alone, for an orchestrator; `frazil up` runs all of them.", no_args_is_help=True)
+
+
+@app.command()
+def gateway(data: Data = None, config: Config = None, json_: AsJson = False) -> None:
+    """The HTTP gateway. Its log lines are JSON in any case."""
+    import uvloop
+
+    _prepare("gateway")
+    uvloop.run(_serve_gateway(settings_of(data, config)))
+
+
+@app.command()
+def pipeline(data: Data = None, config: Config = None, json_: AsJson = False) -> None:
+    """The Spark pipeline. Its log lines are JSON in any case."""
+    import asyncio
+
+    _prepare("pipeline")
+    settings = settings_of(data, config)
+    from frazil.runtime import run_pipeline
+
+    asyncio.run(run_pipeline(settings))
+
+
+async def _serve_gateway(settings: Settings) -> None:
+    from frazil.access import Access
+    from frazil.gateway import Gateway
+    from frazil.gateway.http import listen, serve
+    from frazil.gateway.ingest import TableDirectory
+    from frazil.gateway.search import ServedTables
+    from frazil.runtime import open_parts
+    from frazil.runtime.data_dir import DataDir
+    from frazil.serving.sql import QueryPool
+
+    directory = DataDir(settings.data_dir)
+    directory.prepare()
+    token = directory.admin_token()
+    listening = listen(settings.server.host, settings.server.port)
+    parts = await open_parts(settings)
+    try:
+        tables = TableDirectory(parts.lake)
+        gateway = Gateway(
+            bus=parts.bus,
+            lake=parts.lake,
+            journal=parts.journal,
+            access=Access(
+                registry=parts.lake.registry,
+                admin_token=token,
+                audit_folder=directory.audit,
+                settings=settings.access,
+            ),
+            ingest=settings.ingest,
+            pool=QueryPool(settings.query, parts.lake.warehouse, readable=[directory.audit, directory.artifacts]),
+            query=settings.query,
+            search=settings.search,
+            pipeline_file=directory.pipeline_file,
+            spill_folder=directory.spill,
+            uploads=directory.uploads,
+            min_free_bytes=int(settings.min_free_bytes),
+            directory=tables,
+            served=ServedTables(
+                lake=parts.lake,
+                bus=parts.bus,
+                directory=tables,
+                models=settings.models,
+                settings=settings.search,
+                cache=directory.artifacts,
+                journal=parts.journal,
+            ),
+            maintenance=settings.maintenance,
+            snapshot_budget=settings.pipeline.snapshot_budget,
+            lag_target_seconds=settings.pipeline.lag_target_seconds,
+        )
+        await serve(gateway, listening, limits=settings.server, drain_seconds=settings.drain_seconds)
+    finally:
+        await parts.close()
+
+
+def _prepare(part: str) -> None:
+    from frazil.runtime.logs import set_up
+    from frazil.runtime.processes import watch_supervisor
+
+    set_up(part)
+    watch_supervisor(os.environ)

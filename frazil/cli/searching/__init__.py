@@ -1,0 +1,1 @@
+"""Verbs that prepare search: embeddings, builds, artifacts, profiles, trials, quack."""

@@ -1,0 +1,112 @@
+"""`frazil quack`: a table's current artifact for other DuckDBs, over their remote protocol."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.output import AsJson, Config, Data, print_json, settings_of, tell_error
+from frazil.errors import FrazilError, Misconfigured, Unavailable
+from frazil.storage import read_private
+
+if TYPE_CHECKING:
+    from frazil.serving.quack import QuackOfTable
+
+_LOOK_SECONDS = 5.0
+_TOKEN_BYTES = 32
+
+
+def quack(
+    table: Annotated[str, typer.Argument(metavar="TABLE")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine's loopback; 0: a free one.")] = 9494,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the token is, made if missing.", show_default="DIR/quack.token"),
+    ] = None,
+    data: Data = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve the whole of a table's current artifact, read-only, on this machine only, until Ctrl-C."""
+    from frazil.events.declaration import table_name
+    from frazil.runtime import open_the_lake
+    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime.machine_checks import free_port
+    from frazil.serving.artifacts import LocalCopies, open_shelf
+    from frazil.serving.quack import QuackOfTable
+
+    settings = settings_of(data, config)
+    name = table_name(table)
+    lake = open_the_lake(settings)
+    try:
+        lake.table(name)
+        shelf = open_shelf(lake.registry, lake.warehouse, name, settings.search)
+        path = token_file or settings.data_dir / "quack.token"
+        served = QuackOfTable(
+            shelf,
+            LocalCopies(DataDir(settings.data_dir).artifacts, shelf.objects, name),
+            port=(port := port or free_port()),
+            token=_token(path),
+        )
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        try:
+            served.turn()
+            while True:
+                _tell(table, served.generation, port, path, as_json=as_json)
+                while not stopped.wait(_LOOK_SECONDS):
+                    if _turned(served, as_json=as_json):
+                        break
+                else:
+                    return
+        finally:
+            served.close()
+    finally:
+        lake.close()
+
+
+def _turned(served: QuackOfTable, *, as_json: bool) -> bool:
+    """Whether something else is served now. Trouble is told and tried again, unless there is nothing left to serve."""
+    try:
+        return served.turn()
+    except FrazilError as error:
+        if served.generation is None and not isinstance(error, Unavailable):
+            raise
+        tell_error(error, as_json=as_json)
+        return False
+
+
+def _token(path: Path) -> str:
+    """The token in a file that only its owner can read; a new one if there is no file."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"frq_{secrets.token_urlsafe(_TOKEN_BYTES)}\n")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise Misconfigured(f"cannot keep the token in {path}: {error.strerror}", hint="--token-file FILE") from error
+    try:
+        token = read_private(path, "the token of quack").strip()
+    except Misconfigured as error:
+        code = "secret_exposed" if error.code == "secret_file_mode" else error.code
+        raise Misconfigured(error.message, code=code, hint=error.hint) from None
+    if len(token) < 16:
+        raise Misconfigured(f"{path} holds no token", hint=f"remove it, and another is made: rm {path}")
+    return token
+
+
+def _tell(table: str, generation: str | None, port: int, token_file: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"table": table, "generation": generation, "port": port, "token_file": str(token_file)})
+        return
+    print(f"{table}: generation {generation} at quack:localhost:{port}, tables `rows` and `chunks`; Ctrl-C ends it")
+    print(f"  in DuckDB       LOAD httpfs; LOAD quack; CREATE SECRET (TYPE quack, TOKEN '…'); -- from {token_file}")
+    print(f"                  ATTACH 'quack:localhost:{port}' AS {table.rpartition('.')[2]};")

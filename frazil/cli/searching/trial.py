@@ -1,0 +1,301 @@
+"""`frazil trial`: indexes and models measured on a table's own vectors, the best of them, and a chart.
+
+`frazil trial notes` is `frazil trial run notes`; a table named like a verb of this file needs the word `run`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from frazil.cli.load.jobs import progress
+from frazil.cli.output import AsJson, Config, Data, Url, connected, console, counted, print_json
+from frazil.errors import InvalidInput, Misconfigured
+
+
+class _RunFirst(TyperGroup):
+    """The word `run` may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunFirst, help="Try indexes and models on a table; `frazil trial TABLE` runs.", no_args_is_help=True
+)
+Name = Annotated[str, typer.Argument(metavar="TABLE")]
+Profile = Annotated[str | None, typer.Option(metavar="NAME", help="The index of this profile, not of the table.")]
+Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Vectors of this model.", show_default="the table's")]
+
+
+@app.command()
+def run(
+    table: Name,
+    kinds: Annotated[str | None, typer.Option(metavar="KIND,…", help="Only these: flat, pq, ivf, hnsw, vss.")] = None,
+    grid: Annotated[
+        str | None, typer.Option(metavar="FILE|JSON", help='As [{"kind": "pq", "sub_dims": [2, 4]}, "flat"].')
+    ] = None,
+    search: Annotated[
+        int | None, typer.Option(metavar="N", help="N trials: at random, then near the best.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of what is drawn: sample, queries, search.")] = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="MODEL,…", help="Compare these models instead of indexes.")
+    ] = None,
+    eval_: Annotated[
+        Path | None,
+        typer.Option("--eval", metavar="FILE", help="Queries: lines of text, or JSON with text or vector, expected."),
+    ] = None,
+    queries: Annotated[int | None, typer.Option(help="How many to make from the data.", show_default="200")] = None,
+    k: Annotated[int | None, typer.Option("-k", help="How many neighbours count.", show_default="10")] = None,
+    rule: Annotated[str | None, typer.Option(help="What is best.", show_default="fastest with recall >= 0.99")] = None,
+    max_vectors: Annotated[
+        int | None, typer.Option(help="Of more than these a sample is tried.", show_default="100,000")
+    ] = None,
+    limit: Annotated[float | None, typer.Option(help="Seconds for all trials.", show_default="1800")] = None,
+    trial_limit: Annotated[float | None, typer.Option(help="Seconds for one.", show_default="300")] = None,
+    profile: Profile = None,
+    model: Model = None,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build and measure indexes on the table's vectors; every trial goes into the table's journal."""
+    wanted: dict[str, Any] = {
+        "kinds": _words(kinds),
+        "grid": None if grid is None else _grid(grid),
+        "search": search,
+        "seed": seed,
+        "models": _words(models),
+        "eval_set": None if eval_ is None else _eval_set(eval_),
+        "queries": queries,
+        "k": k,
+        "rule": rule,
+        "max_vectors": max_vectors,
+        "limit_seconds": limit,
+        "trial_seconds": trial_limit,
+        "profile": profile,
+        "model": model,
+    }
+    with connected(data, config, url) as client, progress(as_json=as_json) as tell:
+        told = client.trial(table, tell=tell, **wanted)
+    if as_json:
+        print_json(told)
+    elif "models" in told:
+        _print_models(told)
+    else:
+        _print_run(told)
+
+
+@app.command("list")
+def list_(
+    table: Name,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run.")] = None,
+    limit: Annotated[int, typer.Option(help="How many, the newest.")] = 50,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """What was measured, newest first. All of it is the table `<TABLE>__trials`."""
+    with connected(data, config, url) as client:
+        found = client.trials(table, run=run, limit=limit)
+    if as_json:
+        print_json({"trials": found})
+    elif found:
+        _print_trials(found)
+    else:
+        print(f"nothing was tried yet: frazil trial {table}")
+
+
+@app.command()
+def best(
+    table: Name,
+    rule: Annotated[str | None, typer.Option(metavar="SENTENCE", help='"fastest with recall >= 0.99".')] = None,
+    recall: Annotated[float | None, typer.Option(help="How much must be found.", show_default="0.99")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="What is to be least: latency, build, memory or size.", show_default="latency")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Trials of this k.", show_default="the newest")] = None,
+    promote: Annotated[bool, typer.Option("--promote", help="The next build takes it.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Back to the default, by the size of the data.")] = False,
+    profile: Profile = None,
+    model: Model = None,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best trial of today's data under a rule."""
+    if forget and (promote or rule or recall is not None or by):
+        raise InvalidInput("--forget goes alone", code="bad_trial", hint=f"frazil trial best {table} --forget")
+    with connected(data, config, url) as client:
+        if forget:
+            told = client.forget_best(table, profile=profile, model=model)
+        else:
+            words: dict[str, Any] = {"rule": rule, "recall": recall, "by": by, "k": k}
+            told = client.best_trial(table, promote=promote, profile=profile, model=model, **words)
+    if as_json:
+        print_json(told)
+    elif forget:
+        was = "nothing was chosen" if told["forgotten"] is None else f"{_short(told['forgotten'])} is forgotten"
+        print(f"{told['shelf']}: {was}; the index follows the size of the data")
+    else:
+        print(f"{told['shelf']}: {_short(told['config'])}")
+        print(f"  because   {told['because']}")
+        print(f"  of        {counted(told['considered'], 'trial')} of today's data")
+        print(f"  next      {'the next build takes it' if promote else f'frazil trial best {table} --promote'}")
+
+
+@app.command()
+def chart(
+    table: Name,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .svg or .html.")],
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Of this run.", show_default="all on the data and machine of the newest"),
+    ] = None,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw recall against latency."""
+    from frazil.serving.trials import chart as drawing
+
+    draw = {".svg": drawing.svg, ".html": drawing.page}.get(out.suffix.lower())
+    if draw is None:
+        raise InvalidInput(f"{out.name!r} ends in neither .svg nor .html", code="bad_chart", hint="--out trials.html")
+    with connected(data, config, url) as client:
+        found = client.trials(table, run=run)
+    shown = drawing.alike(found)
+    if not shown:
+        raise InvalidInput(f"{table!r} has no trial to draw", code="no_trials", hint=f"frazil trial {table}")
+    try:
+        out.write_text(draw(shown, _title(table, shown[-1])), encoding="utf-8")
+    except OSError as error:
+        raise Misconfigured(f"{out} cannot be written: {error.strerror}", hint="choose another place") from error
+    if as_json:
+        print_json({"file": str(out), "trials": len(shown)})
+    else:
+        print(f"{out}: {counted(len(shown), 'trial')}")
+
+
+def _title(table: str, trial: Mapping[str, Any]) -> str:
+    return f"{table}: recall@{trial['k']} against latency, {trial['vectors']:,} vectors of {trial.get('model', '?')}"
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _grid(told: str) -> Any:
+    text = told if told.lstrip().startswith(("[", "{")) else _read(Path(told))
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"the grid is not JSON: {error}", code="bad_trial", hint='[{"kind": "pq"}, "flat"]'
+        ) from error
+
+
+def _eval_set(path: Path) -> list[Any]:
+    """Lines of text; lines of JSON; or one JSON list."""
+    text = _read(path)
+    try:
+        if text.lstrip().startswith("["):
+            return list(json.loads(text))
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return [json.loads(line) if line.startswith("{") else line for line in lines]
+    except ValueError as error:
+        raise InvalidInput(
+            f"{path} is not JSON: {error}", code="bad_trial", hint='{"text": "…"} in each line'
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}", code="bad_trial", hint="name a text file") from error
+
+
+def _short(config: dict[str, Any]) -> str:
+    from frazil.serving.trials import short
+
+    return short(config)
+
+
+def _print_run(told: dict[str, Any]) -> None:
+    sample = f", a sample of {told['of_vectors']:,}" if told["vectors"] < told["of_vectors"] else ""
+    where = f"generation {told['generation']}" if told.get("generation") else "its rows"
+    print(
+        f"{told['table']}: {counted(len(told['trials']), 'trial')} in {told['seconds']:.0f} s on {told['vectors']:,}"
+        f" vectors of {told['dims']} numbers{sample}, from {where}"
+    )
+    print(f"  {counted(told['queries'], 'query').replace('querys', 'queries')} ({told['asked']}), k = {told['k']}")
+    _print_trials(told["trials"], best=told["best"])
+    for trial in told["trials"]:
+        if trial["state"] != "ok":
+            print(f"  {_short(trial['config'])}: {trial['state']}, {trial.get('reason', '')}")
+    if told["left"]:
+        print(f"  {counted(told['left'], 'trial')} left out: the time was over (--limit)")
+    verdict = "▸ is the best" if told["best"] else "nothing is good enough"
+    print(f"  {verdict}: {told['rule']}")
+    short = told["table"]
+    print(f'  look at all    frazil sql "SELECT kind, config, recall, p50_ms FROM {short}__trials"')  # noqa: S608 - shown
+    print(f"  take the best  frazil trial best {short} --promote")
+
+
+def _print_trials(trials: list[dict[str, Any]], *, best: str | None = None) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    listing.add_column("")
+    listing.add_column("index", overflow="fold")
+    for heading in ("recall", "p50 ms", "p99 ms", "build s", "disk MB", "memory MB"):
+        listing.add_column(heading, justify="right", no_wrap=True)
+    for trial in trials:
+        if trial["state"] != "ok" or trial.get("purpose") == "model":
+            continue
+        listing.add_row(
+            "▸" if trial["trial"] == best else "",
+            escape(_short(trial["config"])) + ("  (default)" if trial.get("is_default") else ""),
+            f"{trial['recall']:.4f}",
+            f"{trial['p50_ms']:.3f}",
+            f"{trial['p99_ms']:.3f}",
+            f"{trial['build_seconds']:.2f}",
+            f"{trial['size_bytes'] / (1 << 20):,.1f}",
+            f"{trial['memory_bytes'] / (1 << 20):,.1f}",
+        )
+    console().print(listing)
+
+
+def _print_models(told: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    print(
+        f"{told['table']}: {told['queries']:,} queries ({told['asked']}) over {counted(told['documents'], 'document')},"
+        f" k = {told['k']}"
+    )
+    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    listing.add_column("model")
+    for heading in ("found", "MRR", "vectors", "numbers", "ms a query"):
+        listing.add_column(heading, justify="right")
+    listing.add_column("")
+    for model in told["models"]:
+        figures = [f"{model[name]:.4f}" if name in model else "–" for name in ("hit_rate", "mrr")]
+        took = f"{model['p50_ms']:.2f}" if "p50_ms" in model else "–"
+        words = "" if model["state"] == "ok" and "reason" not in model else f"{model['state']}: {model.get('reason')}"
+        listing.add_row(model["model"], *figures, f"{model['vectors']:,}", str(model["dims"]), took, escape(words))
+    console().print(listing)

@@ -1,0 +1,1 @@
+"""Verbs about tables: declare, describe, history, dead letters, maintenance."""

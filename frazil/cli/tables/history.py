@@ -1,0 +1,201 @@
+"""`frazil tables history|loads|rows|changes|export-hint`: what a table was, what changed, and how others open it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from frazil.cli.ask.terminal_cells import cell, tame
+from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.errors import FrazilError, InvalidInput
+
+Name = Annotated[str, typer.Argument(metavar="TABLE")]
+
+
+def history(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many snapshots.")] = 20,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The snapshots of a table, newest first."""
+    with connected(data, config, url) as client:
+        snapshots = client.history(name, limit=limit)
+    if as_json:
+        print_json({"table": name, "snapshots": snapshots})
+        return
+    lines = [
+        [
+            f"{snapshot.get('snapshot_id')}{' ←' if snapshot.get('current') else ''}",
+            str(snapshot.get("committed_at") or "")[:23],
+            str(snapshot.get("operation") or ""),
+            f"{int(snapshot.get('added_rows') or 0):,}",
+            f"{int(snapshot.get('total_rows') or 0):,}",
+        ]
+        for snapshot in snapshots
+    ]
+    listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, "nothing is committed yet")
+
+
+def loads(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many loads.")] = 20,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The bulk loads of a table, newest first."""
+    with connected(data, config, url) as client:
+        found = client.loads(name, limit=limit)
+    if as_json:
+        print_json({"table": name, "loads": found})
+        return
+    show_loads(found)
+
+
+def show_loads(found: list[dict[str, Any]]) -> None:
+    lines = [
+        [
+            str(load.get("id")),
+            str(load.get("source")),
+            str(load.get("job")),
+            str(load.get("state")),
+            f"{int(load.get('rows') or 0):,}",
+            f"{int(load.get('files') or 0):,}",
+            str(load.get("began_at") or "")[:19],
+            "" if load.get("seconds") is None else f"{load['seconds']:.1f}",
+            str(load.get("snapshot_id") or ""),
+        ]
+        for load in found
+    ]
+    headings = ("load", "source", "job", "state", ">rows", ">files", "began at", ">seconds", "snapshot")
+    listing(headings, lines, "nothing was loaded into it")
+
+
+def show_lineage(found: list[dict[str, Any]]) -> None:
+    lines = [
+        [
+            str(entry.get("source")),
+            str(entry.get("job")),
+            f"{entry['loads']:,}" if "loads" in entry else "",
+            f"{entry['rows']:,}" if "rows" in entry else "",
+            str(entry.get("last_loaded_at") or "")[:19],
+        ]
+        for entry in found
+    ]
+    listing(("source", "job", ">loads", ">rows", "last at"), lines, "nothing has come into it yet")
+
+
+def rows(
+    name: Name,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the event.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Of an entity: the key, in the place of an id.")
+    ] = None,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The versions of one row, oldest first, by the id of its events or the key of an entity."""
+    if (id is None) == (not key):
+        raise InvalidInput(
+            "name the row by its id, or by its key", code="no_row", hint=f"frazil tables rows {name} --key COLUMN=VALUE"
+        )
+    with connected(data, config, url) as client:
+        try:
+            answer = client.row_history(name, id) if id is not None else client.key_history(name, **_key(key or []))
+        except FrazilError as error:
+            tame(error)
+            raise
+    if as_json:
+        print_json(answer)
+        return
+    lines = [
+        [
+            str(version.get("position")),
+            str(version.get("committed_in") or "not committed yet"),
+            str(version.get("committed_at") or "")[:23],
+            _row(version.get("row")),
+        ]
+        for version in answer.get("versions") or ()
+    ]
+    listing((">position", "snapshot", "committed at", "row"), lines, "nothing")
+
+
+def changes(
+    name: Name,
+    since: Annotated[int, typer.Argument(metavar="FROM", help="A snapshot.")],
+    until: Annotated[int | None, typer.Argument(metavar="[TO]", help="A later one; else the newest.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many rows.")] = 100,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two snapshots."""
+    with connected(data, config, url) as client:
+        try:
+            answer = client.changes(name, since, until, limit=limit)
+        except FrazilError as error:
+            tame(error)
+            raise
+    if as_json:
+        print_json(answer)
+        return
+    signs = {"added": "+", "removed": "-"}
+    lines = [[signs.get(str(row.get("change")), "?"), _row(row.get("row"))] for row in answer.get("rows") or ()]
+    listing(("", "row"), lines, "nothing")
+    more = f"; the first {len(lines):,} are shown, --limit shows more" if answer.get("truncated") else ""
+    print(
+        f"{answer.get('added', 0):,} added, {answer.get('removed', 0):,} removed "
+        f"between {answer.get('from')} and {answer.get('to')}{more}"
+    )
+
+
+def export_hint(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+    """Let other tools open the table by its folder, as it is now; run it again to follow the table."""
+    with connected(data, config, url) as client:
+        answer = client.export_hint(name)
+    if as_json:
+        print_json(answer)
+        return
+    print(f"{answer.get('location')} names version {answer.get('version')} of table {answer.get('table')}")
+    for tool, command in (answer.get("commands") or {}).items():
+        print(f"  {tool:<10} {command}")
+
+
+def _key(given: list[str]) -> dict[str, str]:
+    parts = [text.partition("=") for text in given]
+    for column, equals, _ in parts:
+        if not equals or not column:
+            raise InvalidInput(f"{column!r} is no key", code="bad_key", hint="write COLUMN=VALUE, as in --key id=7")
+    return {column: value for column, _, value in parts}
+
+
+def _row(row: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def listing(headings: tuple[str, ...], lines: list[list[str]], none: str) -> None:
+    """Columns whose heading begins with > go to the right."""
+    from rich.table import Table
+
+    out = console()
+    if not lines:
+        out.print(none, style="dim")
+        return
+    if not out.is_terminal:
+        out.width = 100_000
+    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for heading in headings:
+        right = heading.startswith(">")
+        shown.add_column(heading.lstrip(">"), justify="right" if right else "left", overflow="fold")
+    for line in lines:
+        shown.add_row(*(cell(text) for text in line))
+    out.print(shown)

@@ -1,0 +1,241 @@
+"""`frazil tables`: declare, list, describe, alter, drop, undrop, and look back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.tables import dead_letters, maintain
+from frazil.cli.tables import history as tables_history
+from frazil.errors import InvalidInput
+
+app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
+app.command("health")(maintain.health)
+app.command("history")(tables_history.history)
+app.command("loads")(tables_history.loads)
+app.command("rows")(tables_history.rows)
+app.command("changes")(tables_history.changes)
+app.command("export-hint")(tables_history.export_hint)
+app.command("dead-letters")(dead_letters.dead_letters)
+app.command("resend")(dead_letters.resend)
+app.command("discard")(dead_letters.discard)
+_TOLD_APART = ("columns", "snapshots", "declaration", "schema", "lineage", "loads")
+Name = Annotated[str, typer.Argument(metavar="TABLE")]
+Columns = Annotated[
+    list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column, as in amount:decimal(12,2).")
+]
+
+Text = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column whose text is searched.")]
+
+
+@app.command("list")
+def list_(
+    dropped: Annotated[bool, typer.Option("--dropped", help="Those that can be undropped.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also what frazil keeps beside them.")] = False,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """All tables. Quarantines, embeddings, trials and dead letters are listed with `--all`, and in JSON."""
+    from frazil.events.declaration import DEAD_LETTERS_SUFFIX, EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX, TRIALS_SUFFIX
+
+    with connected(data, config, url) as client:
+        found = client.tables(dropped=dropped)
+    if as_json:
+        print_json({"tables": found})
+        return
+    if not everything:
+        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
+        found = [table for table in found if not str(table.get("name")).endswith(beside)]
+    from rich.markup import escape
+    from rich.table import Table
+
+    listing = Table("table", "kind", "columns", "description", box=None, pad_edge=False, header_style="dim")
+    for table in found:
+        names = ", ".join(table.get("columns") or {})
+        listing.add_row(
+            str(table.get("name")), str(table.get("kind", "")), names, escape(str(table.get("description") or ""))
+        )
+    console().print(listing if found else "no tables yet")
+
+
+@app.command()
+def create(
+    name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE|-", help="A declaration in JSON.")] = None,
+    column: Columns = None,
+    kind: Annotated[str | None, typer.Option(help="log or entity.", show_default="log")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A key column of an entity.")] = None,
+    partition: Annotated[
+        list[str] | None, typer.Option(help="As in day(at), hour(at), month(at), bucket(16,user) or a column.")
+    ] = None,
+    unknown_fields: Annotated[
+        str | None, typer.Option(help="What to do with fields not declared: evolve, keep or reject.")
+    ] = None,
+    description: Annotated[str | None, typer.Option(help="What the table holds.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag.")] = None,
+    text: Text = None,
+    model: Annotated[str | None, typer.Option(help="What embeds the text.", show_default="wordllama")] = None,
+    freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
+    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Declare a table. The same declaration again changes nothing."""
+    declared = _declaration(file) if file else {}
+    words = {
+        "name": name,
+        "kind": kind,
+        "columns": _columns(column),
+        "key": key,
+        "partition": partition,
+        "unknown_fields": unknown_fields,
+        "description": description,
+        "owner": owner,
+        "tags": tag,
+        "text": text,
+        "search": {"model": model} if model else None,
+        "freshness_target_seconds": freshness_target_seconds,
+        "retention_years": retention_years,
+    }
+    declared |= {word: value for word, value in words.items() if value}
+    if not declared.get("name"):
+        raise InvalidInput("the table has no name", code="no_name", hint="frazil tables create NAME --column a:string")
+    if not declared.get("columns"):
+        raise InvalidInput(
+            "the table has no columns", code="no_columns", hint="add --column NAME:TYPE, or --file with a declaration"
+        )
+    with connected(data, config, url) as client:
+        made = client.create_table(declared.pop("name"), declared.pop("columns"), **declared)
+    _told(f"table {made.get('name')} is ready", made, as_json=as_json)
+
+
+@app.command()
+def describe(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+    """Columns, words, freshness, where its rows come from, snapshots and the place of the metadata."""
+    with connected(data, config, url) as client:
+        body = client.table(name)
+    if as_json:
+        print_json(body)
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console()
+    columns = body.get("columns") or {}
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column()
+    facts.add_column(overflow="fold")
+    for key, value in body.items():
+        if key not in _TOLD_APART and value not in (None, "", [], {}):
+            facts.add_row(f"[dim]{key}[/]", escape(value if isinstance(value, str) else json.dumps(value, default=str)))
+    out.print(facts)
+    listing = Table("column", "type", "", box=None, pad_edge=False, header_style="dim")
+    for column, declared in columns.items():
+        if isinstance(declared, dict):
+            notes = ", ".join(f"{k}: {v}" for k, v in declared.items() if k != "type" and v)
+            listing.add_row(column, str(declared.get("type")), escape(notes))
+        else:
+            listing.add_row(column, str(declared), "")
+    out.print()
+    out.print(listing)
+    if "lineage" in body:
+        out.print()
+        tables_history.show_lineage(body["lineage"])
+    if body.get("loads"):
+        out.print()
+        tables_history.show_loads(body["loads"][:10])
+        out.print()
+    for snapshot in (body.get("snapshots") or [])[:10]:
+        out.print(f"[dim]snapshot[/] {escape(json.dumps(snapshot, default=str))}", soft_wrap=True)
+
+
+@app.command()
+def alter(
+    name: Name,
+    add: Annotated[list[str] | None, typer.Option("--add", metavar="NAME:TYPE", help="Add a column.")] = None,
+    widen: Annotated[
+        list[str] | None, typer.Option("--widen", metavar="NAME:TYPE", help="Widen a column, as int to long.")
+    ] = None,
+    description: Annotated[str | None, typer.Option(help="What the table holds.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; all tags are given anew.")] = None,
+    text: Text = None,
+    freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
+    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
+    data: Data = None,
+    config: Config = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add columns, widen types, change the words."""
+    words = {
+        "add_columns": _columns(add),
+        "widen": _columns(widen),
+        "description": description,
+        "owner": owner,
+        "tags": tag,
+        "text": text,
+        "freshness_target_seconds": freshness_target_seconds,
+        "retention_years": retention_years,
+    }
+    changes = {word: value for word, value in words.items() if value not in (None, {}, [])}
+    if not changes:
+        raise InvalidInput("nothing to change", code="no_change", hint="add --add, --widen, --description, --owner, …")
+    with connected(data, config, url) as client:
+        _told(f"table {name} is altered", client.alter_table(name, **changes), as_json=as_json)
+
+
+@app.command()
+def drop(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+    """Take a table away; its data is kept and `undrop` brings it back."""
+    with connected(data, config, url) as client:
+        answer = client.drop_table(name)
+    _told(f"table {name} is dropped; frazil tables undrop {name} brings it back", answer, as_json=as_json)
+
+
+@app.command()
+def undrop(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+    """Bring a dropped table back with all its rows."""
+    with connected(data, config, url) as client:
+        _told(f"table {name} is back", client.undrop_table(name), as_json=as_json)
+
+
+def _told(text: str, answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        print(text)
+
+
+def _columns(declared: list[str] | None) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for text in declared or ():
+        column, colon, kind = text.partition(":")
+        if not colon or not column.strip() or not kind.strip():
+            raise InvalidInput(
+                f"{text!r} is not a column", code="bad_column", hint="write NAME:TYPE, as in amount:decimal(12,2)"
+            )
+        columns[column.strip()] = kind.strip()
+    return columns
+
+
+def _declaration(file: str) -> dict[str, Any]:
+    try:
+        content = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}", code="bad_file") from error
+    except ValueError as error:
+        raise InvalidInput(f"{file} is not JSON: {error}", code="bad_file", hint="correct that place") from error
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{file} does not hold a declaration", hint='write {"name": …, "columns": {…}}')
+    return content

@@ -1,0 +1,38 @@
+"""Vectors that users bring with their rows: checked as those of a model are, and told in words that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from frazil.embedding.chunk_columns import Brought
+from frazil.embedding.model import Answer, Failed
+from frazil.embedding.outcome import MISSING, NOT_FINITE, WRONG_DIMENSION, ZERO, Embedded, checked
+
+
+def checked_vectors(brought: Sequence[Brought | None], dims: int) -> Embedded:
+    """The vectors at length 1, and why the others are none. All vectors of a table have as many numbers."""
+    failed = {index: why for index, vector in enumerate(brought) if (why := _failure(vector, dims)) is not None}
+    numbers = np.zeros((len(brought), dims), np.float64)
+    for index, vector in enumerate(brought):
+        if index not in failed:
+            numbers[index] = vector
+    return checked(Answer(numbers, failed), len(brought), dims)
+
+
+def dims_of(brought: Sequence[Brought | None]) -> int | None:
+    """How many numbers the first vector has that is one."""
+    return next(
+        (len(vector) for vector in brought if vector is not None and _failure(vector, len(vector)) is None), None
+    )
+
+
+def _failure(vector: Brought | None, dims: int) -> Failed | None:
+    if vector is None or not len(vector):
+        return Failed(MISSING, "the row has no vector")
+    if len(vector) != dims:
+        return Failed(WRONG_DIMENSION, f"the vector has {len(vector)} numbers, those of this table have {dims}")
+    if not np.isfinite(vector).all():
+        return Failed(NOT_FINITE, "the vector holds null, NaN or infinity")
+    return None if vector.any() else Failed(ZERO, "the vector is all zeros")

@@ -1,0 +1,74 @@
+"""Who is behind a request, and what that one may be told.
+
+A table that the caller has no grant for is answered as one that does not exist: in the same words, and without a look
+at the catalog in either case, so that the time does not tell either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from frazil.access import Forbidden, Identity, Place
+from frazil.errors import NotFound
+from frazil.lake.catalog import LakeTable
+
+IDENTITY = "frazil.identity"
+PLACE = "frazil.place"
+AUDITED = "frazil.audited"
+"""Set in the scope by a route that logs its refusals itself."""
+
+# Where files and streams are is for those who run the place.
+_PLACES = ("metadata_location", "stream")
+
+
+def identity_of(request: Request) -> Identity:
+    identity: Identity = request.scope[IDENTITY]
+    return identity
+
+
+def place_of(request: Request) -> Place:
+    """What this request holds of the limits on requests, waits and bytes in flight."""
+    place: Place = request.scope[PLACE]
+    return place
+
+
+def is_admin(scope: Scope) -> bool:
+    identity: Identity | None = scope.get(IDENTITY)
+    return identity is not None and identity.is_admin
+
+
+def admin_only(request: Request) -> None:
+    identity_of(request).require_admin()
+
+
+def known_only(request: Request, name: str) -> None:
+    """Raise `NotFound` for a table of which the caller may not know."""
+    if not identity_of(request).knows(name):
+        raise no_such_table(name)
+
+
+def ingest_only(request: Request, name: str) -> None:
+    """Raise unless the caller may write: `Forbidden` to one who may read the table, else `NotFound`."""
+    known_only(request, name)
+    if not identity_of(request).may_ingest(name):
+        short = name.removeprefix("main.")
+        raise Forbidden(f"this needs a token with the scope ingest:{short}", hint="ask whoever gave you the token")
+
+
+def no_such_table(name: str) -> NotFound:
+    short = name.removeprefix("main.")
+    return NotFound(f"no table is named {short!r}", code="table_not_found", hint="declare it first: POST /v1/tables")
+
+
+def shown(told: dict[str, Any], table: LakeTable, identity: Identity) -> dict[str, Any]:
+    """What this caller may be told of a table: numbers of rows are for those who may read all of them."""
+    if identity.is_admin:
+        return told
+    grant = identity.read_grant(table.name)
+    if grant is not None and not grant.filters:
+        return {word: value for word, value in told.items() if word not in _PLACES}
+    words = {*table.spec.declared(), "history", "declaration", "schema"}
+    return {word: value for word, value in told.items() if word in words}

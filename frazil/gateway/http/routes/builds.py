@@ -1,0 +1,47 @@
+"""POST /v1/tables/{table}/build: an artifact of the table, to answer searches from."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.health import Parts
+from frazil.gateway.http.authorization import admin_only, identity_of
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.query_parameters import only, table_of
+from frazil.gateway.http.responses import answer
+from frazil.registry import ask_job
+from frazil.serving import Profiles
+from frazil.serving.builds import KIND, model_of, must_be_of, parse_build
+
+
+class Builds:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._parts = Parts(gateway)
+
+    async def ask(self, request: Request) -> Response:
+        """Have the pipeline build what is new; the result is at /v1/jobs/{id}."""
+        admin_only(request)
+        only(request)
+        name = table_of(request)
+        body = await json_body(request, self._bodies)
+        if not isinstance(body, dict) or {"table", "embedding"} & body.keys():
+            raise InvalidInput("a build is {force?, profile?}", code="bad_build", hint="{}")
+        asked = parse_build({**body, "table": name})
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(name)
+        registry = self._gateway.lake.registry
+        profile = None if asked.profile is None else await asyncio.to_thread(Profiles(registry).get, asked.profile)
+        if profile is not None:
+            must_be_of(profile, table.spec)
+        model_of(table.spec, profile)
+        self._parts.pipeline_must_be_there()
+        by = identity_of(request).id
+        job = await asyncio.to_thread(ask_job, registry, KIND, name, asked.params(), asked_by=by)
+        return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)

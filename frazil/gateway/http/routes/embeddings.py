@@ -1,0 +1,95 @@
+"""POST /v1/tables/{table}/embed, /v1/tables/{table}/embeddings: the vectors of a table, model by model."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.access import Forbidden
+from frazil.errors import Conflict, InvalidInput, NotFound
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.health import Parts
+from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.query_parameters import only, table_of
+from frazil.gateway.http.responses import answer
+from frazil.lake.catalog import LakeTable
+from frazil.lake.derived import delete_embeddings, embedding_models
+from frazil.pipeline.embeddings import KIND, check_model, model_of, parse_embed
+from frazil.registry import ask_job, open_jobs
+
+
+class TableEmbeddings:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._parts = Parts(gateway)
+
+    async def ask(self, request: Request) -> Response:
+        """Have the pipeline embed what is new; the result is at /v1/jobs/{id}."""
+        admin_only(request)
+        only(request)
+        name = table_of(request)
+        body = await json_body(request, self._bodies)
+        if not isinstance(body, dict) or "table" in body:
+            raise InvalidInput("an embedding is {model?, shadow?, retry?, sweep?}", code="bad_embedding", hint="{}")
+        asked = parse_embed({**body, "table": name})
+        check_model((await self._table(name)).spec, asked)
+        self._parts.pipeline_must_be_there()
+        registry, by = self._gateway.lake.registry, identity_of(request).id
+        job = await asyncio.to_thread(ask_job, registry, KIND, name, asked.params(), asked_by=by)
+        return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)
+
+    async def list(self, request: Request) -> Response:
+        """The models that the table has vectors of, for who may read all of it."""
+        only(request)
+        name = table_of(request)
+        grant = identity_of(request).read_grant(name)
+        if grant is None:
+            raise no_such_table(name)
+        if not grant.is_whole:
+            raise Forbidden("this is for who may read all of the table", hint="ask whoever gave you the token")
+        table = await self._table(name)
+        found = await asyncio.to_thread(embedding_models, self._gateway.lake, table)
+        of_table = model_of(table.spec) if table.spec.searched is not None else None
+        return answer(
+            {
+                "table": table.spec.short_name,
+                "model": of_table,
+                "models": [{**model, "is_of_table": model["model"] == of_table} for model in found],
+            }
+        )
+
+    async def delete(self, request: Request) -> Response:
+        """Delete the vectors of a model that the table is not searched with."""
+        admin_only(request)
+        only(request)
+        name, model = table_of(request), request.path_params["model"]
+        table = await self._table(name)
+        return answer(await asyncio.to_thread(self._deleted, table, model))
+
+    def _deleted(self, table: LakeTable, model: str) -> dict[str, object]:
+        lake, short = self._gateway.lake, table.spec.short_name
+        if model == model_of(table.spec):
+            raise Conflict(
+                f"{short!r} is searched with {model!r}",
+                code="model_in_use",
+                hint=f"make another one its model first: frazil embed {short} --model <name>",
+            )
+        if any(job.params.get("table") == table.name for job in open_jobs(lake.registry, [KIND])):
+            raise Conflict(f"{short!r} is being embedded", code="embedding_runs", hint="wait for it: frazil jobs")
+        if all(found["model"] != model for found in embedding_models(lake, table)):
+            raise NotFound(
+                f"{short!r} has no vectors of {model[:80]!r}",
+                code="model_not_found",
+                hint=f"frazil embed {short} --list",
+            )
+        gone = delete_embeddings(lake, table.name, model)
+        self._gateway.journal.append("embeddings_deleted", table=table.name, model=model, vectors=gone)
+        return {"table": short, "model": model, "deleted": gone}
+
+    async def _table(self, name: str) -> LakeTable:
+        await self._gateway.directory.refresh()
+        return await self._gateway.directory.table(name)

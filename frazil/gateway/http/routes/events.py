@@ -1,0 +1,60 @@
+"""POST /v1/tables/{table}/events"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.http.authorization import ingest_only, place_of
+from frazil.gateway.http.bodies import BodyReader
+from frazil.gateway.http.connected import check_connected, while_connected
+from frazil.gateway.http.query_parameters import only, seconds, table_of
+from frazil.gateway.http.responses import answer
+from frazil.gateway.ingest.receipt import Receipt
+
+_DEFAULT_WAIT_SECONDS = 10.0
+_MOST_WAIT_SECONDS = 300.0
+
+
+class Events:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+
+    async def post(self, request: Request) -> Response:
+        """Take in a batch, all or nothing: 202 with the receipt, or 200 once it is visible if the caller waits."""
+        name = table_of(request)
+        ingest_only(request, name)
+        only(request, "wait", "timeout_s")
+        wait = request.query_params.get("wait")
+        if wait not in (None, "visible"):
+            raise InvalidInput(f"`wait` is {wait[:40]!r}", code="bad_parameter", hint="wait=visible, or leave it out")
+        timeout_seconds = seconds(request, "timeout_s", default=_DEFAULT_WAIT_SECONDS, most=_MOST_WAIT_SECONDS)
+        await self._gateway.directory.table(name)
+        if wait is None:
+            return answer((await self._ingest(request, name, urgent=False)).body(), 202)
+        # Counted before anything is written, so that a refusal means that nothing was.
+        with place_of(request).waiting():
+            receipt = await self._ingest(request, name, urgent=True)
+            # Up to here the request goes on whoever hangs up: others share its write to the bus.
+            snapshot_id = await while_connected(
+                request, self._gateway.wait_visible(receipt, timeout_seconds=timeout_seconds)
+            )
+        return answer({**receipt.body(), "visible": True, "snapshot_id": snapshot_id})
+
+    async def _ingest(self, request: Request, name: str, *, urgent: bool) -> Receipt:
+        limit = self._gateway.limits.max_body_bytes
+        with await self._bodies.read(request, limit) as body:
+            content = await body.unpacked(request.headers.get("content-encoding", ""), limit)
+            return await self._gateway.ingest(
+                name,
+                content,
+                request.headers.get("content-type", ""),
+                urgent=urgent,
+                place=place_of(request),
+                check_caller=partial(check_connected, request),
+            )

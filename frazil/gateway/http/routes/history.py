@@ -1,0 +1,99 @@
+"""GET /v1/tables/{table}/history, …/rows/{id}/history, …/rows?key=, …/changes, and POST …/export-hint"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.access import Forbidden, ReadGrant
+from frazil.errors import InvalidInput
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.query_parameters import only, table_of, whole_number
+from frazil.gateway.http.responses import answer
+from frazil.gateway.http.routes.query import queries_of
+from frazil.gateway.query.row_history import MAX_CHANGES, History, snapshots_of
+from frazil.lake.catalog import export_hint
+
+_MOST_SNAPSHOTS = 10_000
+
+
+class TableHistory:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    @property
+    def _history(self) -> History:
+        """Rows are read by the query workers."""
+        return History(self._gateway.directory, queries_of(self._gateway))
+
+    async def snapshots(self, request: Request) -> Response:
+        only(request, "limit")
+        name, grant = _readable(request)
+        limit = whole_number(request, "limit", default=100, most=_MOST_SNAPSHOTS)
+        return answer(await snapshots_of(self._gateway.directory, name, grant=grant, limit=limit))
+
+    async def row(self, request: Request) -> Response:
+        only(request)
+        name = _told_apart(request)
+        return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
+
+    async def of_key(self, request: Request) -> Response:
+        """`?key=column=value`, once for each column of the key."""
+        only(request, "key")
+        name = _told_apart(request)
+        parts = [text.partition("=") for text in request.query_params.getlist("key")]
+        if any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) != len(parts):
+            raise InvalidInput("`key` is column=value, each column once", code="bad_parameter", hint="?key=id=7")
+        key = {column: value for column, _, value in parts}
+        return answer(await self._history.of_key(name, key, identity_of(request)))
+
+    async def changes(self, request: Request) -> Response:
+        only(request, "from", "to", "limit")
+        name = _told_apart(request)
+        first = _snapshot_id(request, "from")
+        if first is None:
+            raise InvalidInput(
+                "`from` is the id of a snapshot", code="bad_parameter", hint="GET /v1/tables/{table}/history has them"
+            )
+        limit = whole_number(request, "limit", default=1_000, most=MAX_CHANGES)
+        second = _snapshot_id(request, "to")
+        return answer(await self._history.changes(name, first, second, identity_of(request), limit=limit))
+
+    async def export_hint(self, request: Request) -> Response:
+        only(request)
+        admin_only(request)
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(table_of(request))
+        hint = await asyncio.to_thread(export_hint, table)
+        self._gateway.journal.append("hint_exported", table=table.name, metadata=table.metadata_location)
+        return answer(asdict(hint))
+
+
+def _readable(request: Request) -> tuple[str, ReadGrant]:
+    """The table's full name and what the caller sees of it; if that is nothing, refused as one that does not exist."""
+    name = table_of(request)
+    grant = identity_of(request).read_grant(name)
+    if grant is None:
+        raise no_such_table(name)
+    return name, grant
+
+
+def _told_apart(request: Request) -> str:
+    """The table's full name, for a caller who sees by which position rows are told apart."""
+    name, grant = _readable(request)
+    if "_seq" in grant.masks:  # of a token that was made when this was allowed
+        raise Forbidden("this token sees `_seq` masked", hint="ask whoever gave you the token for one without that")
+    return name
+
+
+def _snapshot_id(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii() and len(text) < 20):
+        raise InvalidInput(f"`{name}` is the id of a snapshot", code="bad_parameter")
+    return int(text)

@@ -1,0 +1,102 @@
+"""POST /v1/loads/csv, /v1/loads/postgres, /v1/tables/{table}/loads: whole sources become rows, by the pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.access import Forbidden
+from frazil.errors import InvalidInput
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.health import Parts
+from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, no_such_table
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.provenance import loads_told
+from frazil.gateway.http.query_parameters import only, table_of, whole_number
+from frazil.gateway.http.responses import answer
+from frazil.gateway.http.uploads import KIND, Uploads
+from frazil.pipeline.sources.csv import CsvLoad, parse_load
+from frazil.pipeline.sources.postgres import parse_postgres
+from frazil.registry import ask_job
+
+_TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
+_MOST_LOADS = 10_000
+
+
+class Loads:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._parts = Parts(gateway)
+        self._uploads = Uploads(gateway)
+
+    async def csv(self, request: Request) -> Response:
+        """Files that are on the pipeline's machine. It reads them with its own rights: for admins."""
+        admin_only(request)
+        only(request)
+        body = await json_body(request, self._bodies)
+        load = parse_load({**body, "uploaded": False} if isinstance(body, dict) else body)
+        for path in load.files:
+            if not os.path.isabs(path):
+                raise InvalidInput(f"{path[:200]!r} is no absolute path", code="bad_load", hint="write it from / on")
+        return await self._ask(request, KIND, load.table, load.params())
+
+    async def postgres(self, request: Request) -> Response:
+        """An archive or a refresh from a source that the pipeline's settings name."""
+        admin_only(request)
+        only(request)
+        asked = parse_postgres(await json_body(request, self._bodies))
+        return await self._ask(request, "postgres", asked.source, asked.params())
+
+    async def upload(self, request: Request) -> Response:
+        """The body is the file, plain or packed, up to `ingest.max_upload_bytes`."""
+        name = table_of(request)
+        ingest_only(request, name)
+        only(request, "filename", "header", "null_words", *_TEXTS)
+        path = self._uploads.place(request.query_params.get("filename", ""))
+        self._parts.pipeline_must_be_there()
+        wanted = parse_load({"table": name, "files": [str(path)], "uploaded": True, **_options(request)})
+        await self._may_load(request, wanted)
+        async with self._uploads.received(request, path, identity_of(request)):
+            return await self._ask(request, KIND, wanted.table, wanted.params())
+
+    async def list(self, request: Request) -> Response:
+        """The newest loads of a table, for who may read all of its rows."""
+        only(request, "limit")
+        name = table_of(request)
+        grant = identity_of(request).read_grant(name)
+        if grant is None:
+            raise no_such_table(name)
+        if grant.filters:
+            raise Forbidden("this is for who may read all rows of the table", hint="ask whoever gave you the token")
+        limit = whole_number(request, "limit", default=100, most=_MOST_LOADS)
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(name)
+        told = await asyncio.to_thread(loads_told, self._gateway.lake.registry, table, limit=limit)
+        return answer({"table": table.spec.short_name, "loads": told})
+
+    async def _may_load(self, request: Request, load: CsvLoad) -> None:
+        """Who may publish to a table may add rows to it; taking away those of others, and making it, is for admins."""
+        if load.mode == "replace":
+            admin_only(request)
+        if not identity_of(request).is_admin:
+            await self._gateway.directory.table(load.table)
+
+    async def _ask(self, request: Request, kind: str, subject: str, params: dict[str, Any]) -> Response:
+        self._parts.pipeline_must_be_there()
+        by = identity_of(request).id
+        job = await asyncio.to_thread(ask_job, self._gateway.lake.registry, kind, subject, params, asked_by=by)
+        return answer({"id": job.id, "state": "waiting", "subject": subject.removeprefix("main.")}, 202)
+
+
+def _options(request: Request) -> dict[str, Any]:
+    given: dict[str, Any] = {name: request.query_params[name] for name in _TEXTS if name in request.query_params}
+    if "header" in request.query_params:
+        given["header"] = {"true": True, "false": False}.get(request.query_params["header"], "?")
+    if "null_words" in request.query_params:
+        given["null_words"] = request.query_params["null_words"].split(",")
+    return given

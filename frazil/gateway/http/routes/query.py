@@ -1,0 +1,76 @@
+"""POST /v1/query"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import Unavailable
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.connected import while_connected
+from frazil.gateway.http.middleware import client_of
+from frazil.gateway.http.query_parameters import only
+from frazil.gateway.query.ask import Ask, Format, parse_ask
+from frazil.gateway.query.queries import Answer, Queries
+
+_MEDIA: dict[Format, str] = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+
+
+class Query:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+
+    async def post(self, request: Request) -> Response:
+        """The rows, and what they were read from. A caller that hangs up stops its query."""
+        only(request)
+        identity = identity_of(request)
+        identity.require_sql()
+        queries = queries_of(self._gateway)
+        request.scope[AUDITED] = True
+        ask = parse_ask(await json_body(request, self._bodies), accept=_accepted(request))
+        place = place_of(request)
+        answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place.waiting)
+        response = _response(ask, await while_connected(request, answering))
+        # Until the caller has read it: one that asks for much and reads nothing must not hold everybody's memory.
+        place.take(len(response.body))
+        return response
+
+
+def queries_of(gateway: Gateway) -> Queries:
+    if gateway.queries is None:
+        raise Unavailable(
+            "this gateway takes in events and answers no queries",
+            code="no_query_workers",
+            hint="ask another gateway, or set query.workers",
+            retry_after_seconds=60.0,
+        )
+    return gateway.queries
+
+
+def _accepted(request: Request) -> Format:
+    """The format that the Accept header names; JSON where it leaves the choice to us."""
+    wanted = request.headers.get("accept", "")
+    for format_, media in _MEDIA.items():
+        if media.partition(";")[0] in wanted:
+            return format_
+    return "json"
+
+
+def _response(ask: Ask, answer: Answer) -> Response:
+    media = _MEDIA[ask.format]
+    if ask.format == "json":
+        content = {"columns": answer.columns, "rows": msgspec.Raw(answer.body), **answer.about}
+        return Response(msgspec.json.encode(content), media_type=media)
+    about = json.dumps(answer.about, ensure_ascii=True, separators=(",", ":"))
+    return Response(answer.body, media_type=media, headers={"Frazil-Answer": about})

@@ -1,0 +1,48 @@
+"""POST /v1/search"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import Unavailable
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.connected import while_connected
+from frazil.gateway.http.middleware import client_of
+from frazil.gateway.http.query_parameters import only
+from frazil.gateway.search.ask import parse_search
+
+if TYPE_CHECKING:
+    from frazil.gateway.search.searches import Searches
+
+
+class Search:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+
+    async def post(self, request: Request) -> Response:
+        """The hits, and the state that they were found in. A caller that hangs up stops its search."""
+        only(request)
+        searches = searches_of(self._gateway)
+        request.scope[AUDITED] = True
+        asked = parse_search(await json_body(request, self._bodies))
+        answering = searches.answer(
+            asked, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
+        )
+        return Response(await while_connected(request, answering), media_type="application/json")
+
+
+def searches_of(gateway: Gateway) -> Searches:
+    if gateway.searches is None:
+        raise Unavailable(
+            "this gateway answers no searches",
+            code="no_search",
+            hint="ask another gateway",
+            retry_after_seconds=60.0,
+        )
+    return gateway.searches

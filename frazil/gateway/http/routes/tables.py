@@ -1,0 +1,126 @@
+"""/v1/tables: declare, list, describe, alter, drop, bring back, repair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.errors import InvalidInput
+from frazil.events.declaration import history_of
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.http.authorization import admin_only, identity_of, known_only, shown
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.query_parameters import flag, only, table_of
+from frazil.gateway.http.responses import answer
+from frazil.gateway.http.tellings import TableTelling
+from frazil.gateway.purge import purge_dropped
+from frazil.lake.catalog import LakeTable
+from frazil.runtime.repair import repair_bus, repair_watermark
+
+
+class Tables:
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._telling = TableTelling(gateway)
+
+    async def declare(self, request: Request) -> Response:
+        admin_only(request)
+        only(request)
+        table, made = await self._gateway.declarations.declare(await json_body(request, self._bodies))
+        return answer(self._brief(table), 201 if made else 200)
+
+    async def list(self, request: Request) -> Response:
+        only(request, "dropped")
+        identity = identity_of(request)
+        if flag(request, "dropped"):
+            admin_only(request)
+            dropped = await self._gateway.declarations.dropped()
+            names = [{"name": name.removeprefix("main."), "times": len(hidden)} for name, hidden in dropped.items()]
+            return answer({"tables": names})
+        await self._gateway.directory.refresh()
+        known = [table for table in self._gateway.directory.tables() if identity.knows(table.name)]
+        listed = [shown(self._brief(table), table, identity) for table in known]
+        for name, error in self._gateway.directory.broken().items():
+            if error.code != "foreign_table" and identity.knows(name):
+                body = error.body()
+                if not identity.is_admin:
+                    body["error"].pop("details", None)  # they name files
+                listed.append({"name": name.removeprefix("main."), **body})
+        return answer({"tables": listed})
+
+    async def describe(self, request: Request) -> Response:
+        name = table_of(request)
+        known_only(request, name)
+        only(request)
+        await self._gateway.directory.refresh()
+        table = await self._gateway.directory.table(name)
+        return answer(shown(await self._telling.describe(table), table, identity_of(request)))
+
+    async def alter(self, request: Request) -> Response:
+        admin_only(request)
+        only(request)
+        name = table_of(request)
+        return answer(self._brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
+
+    async def drop(self, request: Request) -> Response:
+        """Take a table out of sight; with `purge_dropped` delete for good what was dropped under this name before."""
+        admin_only(request)
+        only(request, "purge", "dry_run")
+        name = table_of(request)
+        if flag(request, "purge"):
+            gateway = self._gateway
+            return answer(
+                await purge_dropped(
+                    name, bus=gateway.bus, lake=gateway.lake, journal=gateway.journal, dry_run=flag(request, "dry_run")
+                )
+            )
+        if flag(request, "dry_run"):
+            raise InvalidInput("only a purge has a dry run", code="bad_parameter", hint="?purge=true&dry_run=true")
+        await self._gateway.declarations.drop(name)
+        self._retire(name)
+        return answer(
+            {"name": name.removeprefix("main."), "dropped": True, "hint": "its data is kept; undrop brings it back"}
+        )
+
+    async def undrop(self, request: Request) -> Response:
+        admin_only(request)
+        only(request)
+        return answer(self._brief(await self._gateway.declarations.undrop(table_of(request))))
+
+    async def repair(self, request: Request) -> Response:
+        admin_only(request)
+        only(request)
+        name = table_of(request)
+        wanted = await json_body(request, self._bodies)
+        if not isinstance(wanted, dict) or wanted.keys() - {"what", "accept_loss"}:
+            raise InvalidInput("a repair is {what, accept_loss?}", code="bad_repair", hint='{"what": "bus"}')
+        accept_loss = wanted.get("accept_loss", False)
+        if not isinstance(accept_loss, bool):
+            raise InvalidInput("`accept_loss` is true or false", code="bad_repair")
+        if wanted.get("what") == "bus":
+            name = (await self._gateway.directory.fed(name)).name
+        bus, lake, journal = self._gateway.bus, self._gateway.lake, self._gateway.journal
+        if wanted.get("what") == "bus":
+            report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=accept_loss)
+        elif wanted.get("what") == "watermark":
+            report = await repair_watermark(name, lake=lake, journal=journal)
+        else:
+            raise InvalidInput("only the bus or the watermark can be repaired", code="bad_repair", hint='"what": "bus"')
+        self._retire(name)
+        await self._gateway.directory.refresh()
+        return answer(report.body())
+
+    def _retire(self, name: str) -> None:
+        for known in (name, history_of(name)):
+            self._gateway.writers.retire(known)
+
+    def _brief(self, table: LakeTable) -> dict[str, Any]:
+        return {
+            **self._telling.declared(table),
+            "rows": table.rows,
+            "snapshot_id": table.snapshot_id,
+            "metadata_location": table.metadata_location,
+        }

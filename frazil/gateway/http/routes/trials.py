@@ -1,0 +1,110 @@
+"""/v1/tables/{table}/trials: try indexes and models, read what was measured, promote the best."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from frazil.access import Forbidden
+from frazil.errors import InvalidInput
+from frazil.gateway.gateway import Gateway
+from frazil.gateway.health import Parts
+from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.query_parameters import only, table_of, whole_number
+from frazil.gateway.http.responses import answer
+from frazil.lake.catalog import LakeTable
+from frazil.lake.derived import read_trials
+from frazil.registry import ask_job
+
+
+class TableTrials:
+    """The engines behind trials are loaded by the first request, not by the start of the gateway."""
+
+    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
+        self._gateway = gateway
+        self._bodies = bodies
+        self._parts = Parts(gateway)
+
+    async def ask(self, request: Request) -> Response:
+        """Have the pipeline try; the result is at /v1/jobs/{id}."""
+        admin_only(request)
+        only(request)
+        name = table_of(request)
+        body = await json_body(request, self._bodies)
+        if not isinstance(body, dict) or "table" in body:
+            raise InvalidInput("a trial is {kinds?, grid?, search?, models?, …}", code="bad_trial", hint="{}")
+        table = await self._table(name)
+        self._parts.pipeline_must_be_there()
+        job_id = await asyncio.to_thread(self._asked, table, body, identity_of(request).id)
+        return answer({"id": job_id, "state": "waiting", "subject": table.spec.short_name}, 202)
+
+    def _asked(self, table: LakeTable, body: dict[str, Any], by: str) -> str:
+        from frazil.serving.trials import KIND, model_of, parse_trial
+
+        asked = parse_trial({**body, "table": table.name})
+        model_of(table.spec)
+        return ask_job(self._gateway.lake.registry, KIND, table.name, asked.params(), asked_by=by).id
+
+    async def list(self, request: Request) -> Response:
+        """What was measured, newest first, for who may read all of the table."""
+        only(request, "run", "limit")
+        limit = whole_number(request, "limit", default=1000, most=10_000)
+        table = await self._readable(request)
+        found = await asyncio.to_thread(self._listed, table, request.query_params.get("run"), limit)
+        return answer({"table": table.spec.short_name, "trials": found})
+
+    def _listed(self, table: LakeTable, run: str | None, limit: int) -> Any:
+        from frazil.serving.trials import told_trial
+
+        return [told_trial(row) for row in read_trials(self._gateway.lake, table.name, run=run)[::-1][:limit]]
+
+    async def best(self, request: Request) -> Response:
+        """The winner under a rule; an admin may promote it."""
+        only(request)
+        table = await self._readable(request)
+        body = await json_body(request, self._bodies)
+        if isinstance(body, dict) and body.get("promote"):
+            admin_only(request)
+        return answer(await asyncio.to_thread(self._best, table, body))
+
+    def _best(self, table: LakeTable, body: Any) -> dict[str, Any]:
+        from frazil.serving.trials import find_best, parse_best
+
+        told = find_best(self._gateway.lake, table.name, parse_best(body))
+        if told["promoted"]:
+            self._gateway.journal.append(
+                "index_chosen", table=table.name, shelf=told["shelf"], model=told["model"], index=told["config"]
+            )
+        return told
+
+    async def forget(self, request: Request) -> Response:
+        """Back to the default index."""
+        admin_only(request)
+        only(request, "profile", "model")
+        table = await self._table(table_of(request))
+        words = {name: request.query_params.get(name) for name in ("profile", "model")}
+        return answer(await asyncio.to_thread(self._forgotten, table, words))
+
+    def _forgotten(self, table: LakeTable, words: dict[str, str | None]) -> dict[str, Any]:
+        from frazil.serving.trials import forget
+
+        told = forget(self._gateway.lake, table.name, profile=words["profile"], model=words["model"])
+        self._gateway.journal.append("index_forgotten", table=table.name, shelf=told["shelf"], model=told["model"])
+        return told
+
+    async def _readable(self, request: Request) -> LakeTable:
+        name = table_of(request)
+        grant = identity_of(request).read_grant(name)
+        if grant is None:
+            raise no_such_table(name)
+        if not grant.is_whole:
+            raise Forbidden("this is for who may read all of the table", hint="ask whoever gave you the token")
+        return await self._table(name)
+
+    async def _table(self, name: str) -> LakeTable:
+        await self._gateway.directory.refresh()
+        return await self._gateway.directory.table(name)

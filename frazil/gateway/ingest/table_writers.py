@@ -1,0 +1,106 @@
+"""A writer for each table that takes in events, bound to the stream that feeds the table now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from frazil.bus import EventBus
+from frazil.errors import FrazilError
+from frazil.gateway.ingest.directory import TableDirectory, source_of
+from frazil.gateway.ingest.index import Backlog
+from frazil.gateway.ingest.table_writer import TAIL_BYTES, TableWriter
+from frazil.gateway.ingest.tail import TailMemory
+from frazil.gateway.metrics import Metrics
+from frazil.lake.catalog import LakeTable
+
+log = logging.getLogger(__name__)
+_WARM_UPS_AT_A_TIME = 2
+
+
+class TableWriters:
+    def __init__(
+        self,
+        *,
+        bus: EventBus,
+        directory: TableDirectory,
+        metrics: Metrics,
+        window_seconds: float,
+        spill_folder: Path | None = None,
+        tail_bytes: int = TAIL_BYTES,
+    ) -> None:
+        self._bus = bus
+        self._directory = directory
+        self._metrics = metrics
+        self._window_seconds = window_seconds
+        self._spill_folder = spill_folder
+        self._slots = asyncio.Semaphore(_WARM_UPS_AT_A_TIME)
+        self.tail_memory = TailMemory(tail_bytes)
+        self._writers: dict[str, TableWriter] = {}
+        self._retired: set[asyncio.Task[None]] = set()
+        self._warming: asyncio.Task[None] | None = None
+
+    def of(self, table: LakeTable) -> TableWriter:
+        """The writer of this table. One of a former table or stream of this name is retired."""
+        assert table.spec.is_streamed
+        writer = self._writers.get(table.name)
+        if writer is not None and writer.source == source_of(table):
+            return writer
+        if writer is not None:
+            self._retire(writer)
+        writer = TableWriter(
+            table,
+            bus=self._bus,
+            directory=self._directory,
+            metrics=self._metrics,
+            window_seconds=self._window_seconds,
+            spill_folder=self._spill_folder,
+            warm_up_slots=self._slots,
+            tail_memory=self.tail_memory,
+        )
+        self._writers[table.name] = writer
+        return writer
+
+    def failing(self, *, within_seconds: float) -> str | None:
+        """Why publishing fails, if it failed so recently that it may still be so."""
+        failures = [writer.last_failure for writer in self._writers.values() if writer.last_failure is not None]
+        if not failures:
+            return None
+        at, error = max(failures, key=lambda failure: failure[0])
+        return error.message if time.monotonic() - at < within_seconds else None
+
+    def waiting(self) -> dict[str, Backlog]:
+        """What is known to wait for its commit, by table."""
+        found = {name: writer.waiting() for name, writer in self._writers.items()}
+        return {name: backlog for name, backlog in found.items() if backlog is not None and backlog.events}
+
+    def warm_all(self) -> None:
+        """Begin to read the ids of all tables, so that the first request of each finds them known."""
+        self._warming = asyncio.create_task(self._warm_all(), name="warm up all tables")
+
+    async def _warm_all(self) -> None:
+        for table in self._directory.tables():
+            if not table.spec.is_streamed:
+                continue
+            try:
+                await self.of(await self._directory.fed(table.name)).warm(patience_seconds=3600)
+            except FrazilError as error:
+                log.warning("not ready for events: %s", error, extra={"table": table.name})
+
+    def retire(self, name: str) -> None:
+        """The table is gone from view."""
+        if writer := self._writers.pop(name, None):
+            self._retire(writer)
+
+    def _retire(self, writer: TableWriter) -> None:
+        task = asyncio.create_task(writer.close())
+        self._retired.add(task)
+        task.add_done_callback(self._retired.discard)
+
+    async def close(self) -> None:
+        if self._warming is not None:
+            self._warming.cancel()
+        writers, self._writers = list(self._writers.values()), {}
+        await asyncio.gather(*(writer.close() for writer in writers), *self._retired)

@@ -1,0 +1,152 @@
+"""Answering a query: judge the statement, find its tables, take the cut, run it behind the walls, write it down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from frazil.access import AuditLog, Identity, ReadGrant, Trace, audited
+from frazil.errors import InvalidInput, NotFound
+from frazil.events import Token
+from frazil.gateway.ingest.receipt import SchemaMoved, TableReplaced
+from frazil.gateway.query.ask import Ask, Waiting
+from frazil.gateway.query.cut import CutMoved, CutTable
+from frazil.gateway.query.resolve import Resolver
+from frazil.serving.sql import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
+
+AUDIT_TABLE = "system.audit"
+_TRIES = 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows in the format that was asked for, and everything that says where they come from."""
+
+    columns: list[dict[str, str]]
+    body: bytes
+    about: dict[str, Any]
+    """`row_count`, `truncated`, `token`, `freshness`, `snapshots`, `elapsed_ms`, `queued_ms`"""
+
+
+class Queries:
+    def __init__(self, *, pool: QueryPool, resolver: Resolver, audit: AuditLog) -> None:
+        self._pool = pool
+        self._resolver = resolver
+        self._audit = audit
+
+    async def answer(
+        self, ask: Ask, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
+    ) -> Answer:
+        """The answer, once it is in the audit log; so is every failure. Cancelling this stops the query."""
+        ask = replace(ask, waiting=waiting)
+        with audited(self._audit, "query", identity, words=ask.sql, client=client) as trace:
+            return await self._answer(ask, identity, trace, time.monotonic())
+
+    async def _answer(self, ask: Ask, identity: Identity, trace: Trace, started: float) -> Answer:
+        deadline = started + ask.timeout_seconds
+        statement = await self._pool.judge(ask.sql, owner=identity.id, timeout_seconds=ask.timeout_seconds)
+        trace.tables = tuple(sorted({f"{ref.schema}.{ref.name}" for ref in statement.tables}))
+        for attempt in range(_TRIES):
+            try:
+                result, tables = await self._run(
+                    statement.sql, statement.tables, ask, identity, deadline, guess=attempt == 0
+                )
+                break
+            except (CutMoved, SchemaMoved, TableReplaced, FilesUnreadable):
+                # Another gateway, a commit, a new column or an expiry came between: finding the tables again finds it.
+                if attempt == _TRIES - 1:
+                    raise
+                await self._resolver.look_again()
+        token = Token()
+        for table in tables:
+            token = token.merge(table.token)
+        trace.rows, trace.snapshot = result.row_count, str(token) if token.marks else None
+        return _told(ask, result, tables, token, started)
+
+    async def _run(
+        self, sql: str, refs: Sequence[TableRef], ask: Ask, identity: Identity, deadline: float, *, guess: bool
+    ) -> tuple[Result, list[CutTable]]:
+        allowed, audit = await self._allowed(refs, identity)
+        sources = await self._resolver.resolve(allowed, ask, deadline=deadline, guess=guess)
+        cut: list[CutTable] = []
+
+        def relations() -> list[Relation]:
+            found, tables = self._resolver.cut(sources)
+            cut[:] = tables
+            return [*found, *(self._audit_relation(ref) for ref in audit)]
+
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise QueryTimeout(f"the query did not begin within {ask.timeout_seconds:g} s", hint="give it more time")
+        query = Query(
+            sql=sql,
+            owner=identity.id,
+            parameters=ask.parameters,
+            format=ask.format,
+            max_rows=ask.max_rows,
+            timeout_seconds=left,
+        )
+        result = await self._pool.run(query, relations)
+        await self._resolver.confirm(sources, cut)
+        return result, cut
+
+    async def _allowed(
+        self, refs: Sequence[TableRef], identity: Identity
+    ) -> tuple[list[tuple[TableRef, ReadGrant]], list[TableRef]]:
+        """The references with what the caller may see of each, and apart from them those to the audit log.
+
+        A table that is not there and one that the caller may not read are refused alike, after the same look at the
+        catalog. A name that is also that of a CTE may mean that one: the engine decides, and finds no table.
+        """
+        allowed: list[tuple[TableRef, ReadGrant]] = []
+        audit: list[TableRef] = []
+        for ref in refs:
+            name = f"{ref.schema}.{ref.name}"
+            grant = identity.read_grant(name)
+            if grant is not None and name == AUDIT_TABLE:
+                audit.append(ref)
+            elif await self._resolver.exists(name) and grant is not None:
+                allowed.append((ref, grant))
+            elif ref.certain:
+                raise NotFound(
+                    f"no table is named {name.removeprefix('main.')[:200]!r}",
+                    code="table_not_found",
+                    hint="`frazil tables list` shows the tables that this token may read",
+                )
+        return allowed, audit
+
+    def _audit_relation(self, ref: TableRef) -> Relation:
+        if ref.version is not None or ref.as_of is not None:
+            raise InvalidInput(f"{AUDIT_TABLE} has no snapshots", code="sql_refused", hint="filter by its column `at`")
+        return Relation(
+            schema=ref.reads[0],
+            name=ref.reads[1],
+            columns=self._audit.columns,
+            metadata=None,
+            snapshot_id=None,
+            lines=self._audit.glob,
+        )
+
+
+def _told(ask: Ask, result: Result, tables: Sequence[CutTable], token: Token, started: float) -> Answer:
+    now = datetime.now(UTC)
+    snapshots: dict[str, Any] = {}
+    for table in tables:
+        name = table.name.removeprefix("main.")
+        # A table read at two times, by AT, is told once for each.
+        key = name if name not in snapshots else f"{name}@{table.snapshot_id}"
+        snapshots[key] = table.body(now)
+    about = {
+        "row_count": result.row_count,
+        "truncated": result.truncated,
+        "token": str(token),
+        "freshness": ask.freshness,
+        "snapshots": snapshots,
+        "elapsed_ms": round((time.monotonic() - started) * 1000, 3),
+        "queued_ms": round(result.queued_ms, 3),
+    }
+    return Answer(result.columns, result.body, about)

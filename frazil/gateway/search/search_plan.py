@@ -1,0 +1,123 @@
+"""A search as one caller may ask it of one table: the profile's words, the caller's own, and what the grant leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from frazil.access import ReadGrant
+from frazil.embedding import OWN
+from frazil.errors import InvalidInput
+from frazil.gateway.search.ask import DEFAULT_K, Mode, SearchAsk
+from frazil.serving import Profile
+from frazil.serving.search import Ask, Searchable
+from frazil.serving.sql.worker import Selection
+
+
+class MaskedText(InvalidInput):
+    """The caller may not read what it wants to search in."""
+
+    code = "masked_text"
+
+
+@dataclass(frozen=True)
+class Question:
+    ask: Ask
+    selection: Selection
+    """Which documents may be found."""
+    columns: tuple[str, ...]
+    """Of the rows that are shown."""
+    by_rank: bool
+    """Scores tell the place and nothing else: BM25 counts words of rows that the caller may not see."""
+    min_score: float | None = None
+    """Of such scores."""
+
+
+def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, grant: ReadGrant) -> Question:
+    """Raises `InvalidInput` for what this table cannot be asked, or not by this caller."""
+    masked = frozenset(grant.masks)
+    mode = _mode(searchable, asked, profile, masked)
+    by_rank = bool(grant.filters) and mode == "text"
+    columns = asked.columns if asked.columns is not None else (profile.columns if profile else None)
+    shown = _columns(searchable, columns)
+    conditions = tuple(text for text in (profile.filter if profile else None, asked.filter) if text is not None)
+    ask = Ask(
+        text=asked.query if mode != "vector" or asked.vector is None or asked.query is not None else None,
+        vector=None if asked.vector is None or mode == "text" else np.asarray(asked.vector, np.float32),
+        mode=mode,
+        k=asked.k or (profile.k if profile else None) or DEFAULT_K,
+        offset=asked.offset,
+        min_score=None if by_rank else asked.min_score,
+        vector_weight=asked.vector_weight,
+        text_weight=asked.text_weight,
+        fields=_fields(searchable, asked, masked),
+        columns=tuple(dict.fromkeys((*shown, *searchable.key))),
+        by_document=asked.by_document,
+        snippet_characters=asked.snippet_characters,
+        passages=not masked & {*searchable.text},
+    )
+    selection = Selection(searchable.schema, grant.where, grant.masks, grant.hash_domains, conditions)
+    return Question(ask, selection, shown, by_rank, asked.min_score if by_rank else None)
+
+
+def _mode(searchable: Searchable, asked: SearchAsk, profile: Profile | None, masked: frozenset[str]) -> Mode:
+    """As asked, or by default everything that the table has, the question gives and the caller may search."""
+    wanted = asked.mode
+    if wanted is None and profile is not None and (asked.query is not None or profile.mode == "vector"):
+        wanted = cast("Mode | None", profile.mode)
+    mode = wanted or _default_mode(searchable, asked, masked)
+    if mode != "vector" and asked.query is None:
+        raise InvalidInput(
+            f"a search of mode {mode} needs words", code="bad_search", hint='give `query`, or say mode "vector"'
+        )
+    if mode != "text" and (hidden := _hidden_from_vectors(searchable, masked)):
+        raise MaskedText(
+            f"the vectors were made from {', '.join(hidden)}, which this token sees masked",
+            hint='search with mode "text"',
+        )
+    if mode != "vector" and searchable.text and masked >= {*searchable.text}:
+        raise MaskedText("this token sees every text column masked", hint="ask whoever gave you the token")
+    return mode
+
+
+def _default_mode(searchable: Searchable, asked: SearchAsk, masked: frozenset[str]) -> Mode:
+    own = searchable.model is not None and searchable.model.name == OWN
+    by_vector = (
+        searchable.model is not None
+        and not _hidden_from_vectors(searchable, masked)
+        and (asked.vector is not None or not own)
+    )
+    by_text = bool(searchable.text) and asked.query is not None
+    if by_vector and by_text:
+        return "hybrid" if asked.by_document else "vector"
+    return "vector" if by_vector or not by_text else "text"
+
+
+def _hidden_from_vectors(searchable: Searchable, masked: frozenset[str]) -> list[str]:
+    """The masked columns that the vectors tell about."""
+    sources = (searchable.vector,) if searchable.vector is not None else searchable.text
+    return [name for name in sources if name in masked]
+
+
+def _fields(searchable: Searchable, asked: SearchAsk, masked: frozenset[str]) -> dict[str, float] | None:
+    if asked.fields is not None:
+        if hidden := [name for name in asked.fields if name in masked and name in searchable.text]:
+            raise MaskedText(f"this token sees {', '.join(hidden)} masked", hint="search other fields")
+        return dict(asked.fields)
+    if not masked & {*searchable.text}:
+        return None
+    return {name: 1.0 for name in searchable.text if name not in masked}
+
+
+def _columns(searchable: Searchable, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    known = searchable.schema.names
+    if wanted is None:
+        return tuple(known)
+    for name in wanted:
+        if name not in known:
+            raise InvalidInput(
+                f"the table has no column {name[:80]!r}", code="unknown_column", hint=f"it has {', '.join(known)}"
+            )
+    return wanted

@@ -1,0 +1,25 @@
+"""Commits: staged batches audited, then published exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.lake.commit.dead_letters import DeadLetter as DeadLetter
+    from frazil.lake.commit.dead_letters import add_dead_letters as add_dead_letters
+    from frazil.lake.commit.dead_letters import dead_letters_table as dead_letters_table
+    from frazil.lake.commit.dead_letters import dead_positions as dead_positions
+    from frazil.lake.commit.dead_letters import read_dead_letters as read_dead_letters
+    from frazil.lake.commit.dead_letters import remove_dead_letters as remove_dead_letters
+    from frazil.lake.commit.fold_audit import audit_fold as audit_fold
+    from frazil.lake.commit.publish import Outcome as Outcome
+    from frazil.lake.commit.publish import audit as audit
+    from frazil.lake.commit.publish import make_durable as make_durable
+    from frazil.lake.commit.publish import publish_stage as publish_stage
+    from frazil.lake.commit.rewrite_audit import Rewritten as Rewritten
+    from frazil.lake.commit.rewrite_audit import audit_rewrite as audit_rewrite
+    from frazil.lake.commit.rewrite_audit import rewrites as rewrites
+
+__getattr__, __all__ = lazy_door(__name__)

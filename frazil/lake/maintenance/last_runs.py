@@ -1,0 +1,32 @@
+"""When a table was last looked after; its snapshots do not tell, because they expire."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from frazil.errors import Conflict
+from frazil.registry import Registry
+
+_STATE = "maintenance/state/"
+
+
+@dataclass(frozen=True)
+class Upkept:
+    compacted_at: datetime | None = None
+    orphans_sought_at: datetime | None = None
+    retention_applied_at: datetime | None = None
+
+
+def upkept(registry: Registry, table_uuid: str) -> Upkept:
+    found = registry.get(_STATE + table_uuid)
+    return Upkept() if found is None else msgspec.json.decode(found.body, type=Upkept)
+
+
+def remember_upkeep(registry: Registry, table_uuid: str, state: Upkept) -> None:
+    found = registry.get(_STATE + table_uuid)
+    with contextlib.suppress(Conflict):  # another pipeline did the same work at the same moment
+        registry.put(_STATE + table_uuid, msgspec.json.encode(state), found.version if found else None)

@@ -1,0 +1,16 @@
+"""Recovery: a lost catalog rebuilt, missing files named, watermarks repaired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.lake.recovery.catalog_rebuild import repair_catalog as repair_catalog
+    from frazil.lake.recovery.watermark_repair import lost_ranges as lost_ranges
+    from frazil.lake.recovery.watermark_repair import repair_of as repair_of
+    from frazil.lake.recovery.watermark_repair import restate as restate
+    from frazil.lake.recovery.watermark_repair import skip_to as skip_to
+
+__getattr__, __all__ = lazy_door(__name__)

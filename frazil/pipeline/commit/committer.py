@@ -1,0 +1,403 @@
+"""One table's commit loop: the next range of the stream becomes one snapshot, exactly once.
+
+The only truth is the table's watermark. A committer that dies anywhere leaves nothing that its successor has to know:
+it reads the watermark, reads the stream from there, and goes on. Acknowledgements and leases of the bus play no part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from frazil.bus import Delivery, Stream
+from frazil.crash import crash_point
+from frazil.errors import BusGap, BusReplaced, FrazilError, Unavailable
+from frazil.events import (
+    CLOCK_SKEW_US,
+    COUNTS,
+    ROWS,
+    URGENT,
+    Delivered,
+    IdWindow,
+    Ints,
+    Keys,
+    Token,
+    id_keys,
+    rows,
+    sequence_of,
+    start_of,
+    whole,
+)
+from frazil.events.declaration import entity_of
+from frazil.lake.commit import Outcome
+from frazil.pipeline.commit.isolation import control_row, isolate
+from frazil.pipeline.commit.row_errors import RowsRefused
+from frazil.pipeline.commit.suspects import Suspects, lost_with
+from frazil.pipeline.commit.target import Commit, State, Target
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_STAGE_TRIES = 8
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a batch closes."""
+
+    max_rows: int = 500_000
+    max_bytes: int = 32 << 20
+    max_age_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What one cycle did."""
+
+    batch: str
+    rows: int
+    duplicates: int
+    dead_letters: int
+    """Events of the range that could not be committed."""
+    messages: int
+    watermark: int
+    token: str
+    """Reached by now: whoever holds an older token of this table sees their write."""
+    snapshot_id: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A range of the stream as rows of `schema`, with all that its judgement needs."""
+
+    schema: pa.Schema
+    events: pa.Table
+    keys: Keys
+    received: Ints
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The batch from message `lo` on, read and decoded before its turn."""
+
+    lo: int
+    deliveries: list[Delivery]
+    decoded: Decoded
+
+
+class Committer:
+    """Commits one table. `cycle` is the whole protocol; call it again and again."""
+
+    def __init__(
+        self,
+        target: Target,
+        stream: Stream,
+        *,
+        window_seconds: float,
+        limits: Limits | None = None,
+        executor: Executor | None = None,
+        make_window: Callable[[], IdWindow] | None = None,
+        suspects: Suspects | None = None,
+    ) -> None:
+        self._target = target
+        self._stream = stream
+        self._limits = limits or Limits()
+        self._executor = executor
+        self._make_window = make_window or (lambda: IdWindow(window_seconds))
+        self._ids: tuple[int, IdWindow] | None = None
+        """The ids that count below a watermark, and that watermark."""
+        self._ahead: asyncio.Task[Ahead | None] | None = None
+        self._suspects = suspects
+        self._dead: set[int] | None = None
+        """The positions from the watermark on that have a dead letter; None before the first look."""
+        self.behind = False
+        """Whether the last batch was closed because it was full: more waits on the bus."""
+
+    async def cycle(self, *, idle_seconds: float = 5.0, draining: bool = False) -> Committed | None:
+        """Wait for events, commit one batch of them, trim the bus. None when there was nothing to do."""
+        base = await self._blocking(self._target.load)
+        lo = sequence_of(base.watermark)
+        try:
+            await self._check(base)
+            ahead = await self._read_ahead_from(lo)
+            if ahead is not None:
+                deliveries = ahead.deliveries
+            else:
+                deliveries = await self._collect(lo, idle_seconds=idle_seconds, draining=draining)
+        except BusGap:
+            if (await self._blocking(self._target.load)).watermark == base.watermark:
+                raise
+            return None  # no gap: another committer has committed these messages meanwhile, and trimmed the bus
+        self.behind = self._is_full(*_weight(deliveries))
+        held = self._held(base)
+        if held is not None:
+            ahead, deliveries = None, _first(deliveries, held, lo)
+        counted, hi = whole(deliveries)
+        if not deliveries or hi <= lo:
+            return None
+        started = time.monotonic()
+        crash_point("after_read_before_decode")
+        # Loaded again after reading: whatever columns these events have, the gateway added them to the table first.
+        base = await self._blocking(self._target.load)
+        if sequence_of(base.watermark) != lo:
+            return None  # another committer was here; begin again from where it left the table
+        dead = await self._dead_from(base)
+        for _ in range(_STAGE_TRIES):
+            schema = base.spec.row_schema()
+            if ahead is not None and ahead.decoded.schema.equals(schema):
+                batch = ahead.decoded
+            else:
+                batch = await self._blocking(partial(decoded, counted, schema))
+            verdict = await self._blocking(partial(self._judge, base, batch))
+            counts = verdict == COUNTS
+            new = counts & ~np.isin(batch.events["_seq"].to_numpy(), list(dead)) if dead else counts
+            kept = batch.events if new.all() else batch.events.filter(pa.array(new))
+            commit = Commit(_batch_id(lo, hi), base.watermark, start_of(hi), kept)
+            try:
+                outcome, after = await self._commit(base, commit, messages=hi - lo)
+            except RowsRefused as error:
+                dead |= await self._refused(base, kept, error, messages=hi - lo)
+                continue
+            if outcome is not Outcome.STAGE_AGAIN:
+                break
+            if sequence_of(after.watermark) != lo:
+                return None  # not maintenance: another committer took a part of this range, and these rows hold it too
+            base = after
+        else:
+            raise Unavailable(f"{base.name} moves faster than it can be staged", code="stage_conflict")
+        if outcome is Outcome.SUPERSEDED:
+            self._ids = None
+            raise Unavailable(
+                f"another committer is at work on {base.name}: it moved the watermark to {after.watermark}",
+                code="superseded",
+            )
+        if outcome is Outcome.PUBLISHED:
+            self._remember(commit, batch, new)
+        else:
+            self._ids = None
+        await self._trim(after)
+        return Committed(
+            batch=commit.batch,
+            rows=kept.num_rows,
+            duplicates=int((~counts).sum()),
+            dead_letters=int((counts & ~new).sum()),
+            messages=hi - lo,
+            watermark=commit.watermark,
+            token=str(Token.of(token_name(base), self._stream.identity, commit.watermark - 1)),
+            snapshot_id=after.snapshot_id,
+            seconds=time.monotonic() - started,
+        )
+
+    async def _check(self, base: State) -> None:
+        """Refuse a bus that contradicts the table: skipping over the difference would lose events silently."""
+        repair = f"`frazil repair bus {base.spec.short_name}` tells what is lost and goes on from there"
+        if self._stream.identity != base.stream_identity:
+            raise BusReplaced(f"the stream of {base.name} is another one than the table was fed from", hint=repair)
+        lo = sequence_of(base.watermark)
+        first, head = await self._stream.first(), await self._stream.head()
+        if first > lo:
+            raise BusGap(
+                f"{base.name} is committed up to message {lo - 1}, and the bus begins at {first}: "
+                f"{first - lo} messages are gone",
+                hint=repair,
+            )
+        if head < lo - 1:
+            raise BusReplaced(
+                f"{base.name} is committed up to message {lo - 1}, and the bus ends at {head}: it is an older copy",
+                hint=repair,
+            )
+
+    async def _commit(self, base: State, commit: Commit, *, messages: int) -> tuple[Outcome, State]:
+        """Commit, and read what comes next meanwhile: Spark leaves this process idle for as long as it writes."""
+        if error := self._lost_with(base, commit.rows):
+            raise error
+        if self.behind and self._ahead is None and self._executor is not None and self._held(base) is None:
+            following = self._read_ahead(sequence_of(commit.watermark), base.spec.row_schema())
+            self._ahead = asyncio.create_task(following, name=f"read ahead for {base.name}")
+        try:
+            async with self._stage(base, commit.rows, messages):
+                return await self._blocking(lambda: self._target.commit(base, commit))
+        except BaseException:
+            if self._ahead is not None:
+                self._ahead.cancel()
+            raise
+
+    async def _refused(self, base: State, rows: pa.Table, error: RowsRefused, *, messages: int) -> set[int]:
+        """Find the rows that cannot be staged and write them to the dead letters; their positions.
+
+        None at all where the whole passes by now. Raises where every half passes and the whole does not.
+        """
+
+        async def attempt(part: pa.Table) -> RowsRefused | None:
+            if lost := self._lost_with(base, part):
+                return lost
+            try:
+                async with self._stage(base, part, messages):
+                    await self._blocking(lambda: self._target.attempt(part))
+            except RowsRefused as refused:
+                return refused
+            return None
+
+        try:
+            found = await isolate(rows, attempt, control_row(base.spec))
+        except FrazilError:  # any other error is of an engine that could not forget them either
+            await self._blocking(self._target.forget_attempts)
+            raise
+        await self._blocking(self._target.forget_attempts)
+        if found is None:
+            return set()
+        if not found:
+            if self._suspects is not None:
+                self._suspects.too_large(base.name, messages)
+            raise error
+        now = datetime.now(UTC)
+        letters = [letter for part in found for letter in part.letters(base.spec, now)]
+        await self._blocking(lambda: self._target.add_dead_letters(base, letters))
+        return {letter.position for letter in letters}
+
+    async def _dead_from(self, base: State) -> set[int]:
+        """The dead letters that an earlier process left above the watermark, and those of this one."""
+        if self._dead is None:
+            self._dead = await self._blocking(lambda: self._target.dead_positions(base))
+        self._dead = {position for position in self._dead if position >= base.watermark}
+        return self._dead
+
+    def _held(self, base: State) -> int | None:
+        """How many messages a batch may take, if the table is held back."""
+        suspect = self._suspects.of(base.name) if self._suspects is not None else None
+        return suspect.messages if suspect is not None else None
+
+    def _lost_with(self, base: State, rows: pa.Table) -> RowsRefused | None:
+        suspect = self._suspects.of(base.name) if self._suspects is not None else None
+        return lost_with(suspect, rows, self._dead or ())
+
+    def _stage(self, base: State, rows: pa.Table, messages: int) -> AbstractAsyncContextManager[None]:
+        return self._suspects.stage(base.name, rows, messages) if self._suspects is not None else nullcontext()
+
+    async def _read_ahead(self, lo: int, schema: pa.Schema) -> Ahead | None:
+        """The next batch, if the backlog fills one. Judging it has to wait until the one before it is committed."""
+        deliveries = await self._collect(lo, idle_seconds=0.0, draining=True)
+        if not self._is_full(*_weight(deliveries)):
+            return None
+        return Ahead(lo, deliveries, await self._blocking(lambda: decoded(whole(deliveries)[0], schema)))
+
+    async def _read_ahead_from(self, lo: int) -> Ahead | None:
+        """What was read ahead, if it begins here. A failure is forgotten: reading in turn will meet it again."""
+        if self._ahead is None:
+            return None
+        reading, self._ahead = self._ahead, None
+        (ahead,) = await asyncio.gather(reading, return_exceptions=True)
+        return ahead if isinstance(ahead, Ahead) and ahead.lo == lo else None
+
+    async def _collect(self, lo: int, *, idle_seconds: float, draining: bool) -> list[Delivery]:
+        """The messages of one batch: it closes on rows, bytes, age, or because somebody waits for one of them."""
+        if await self._stream.wait(lo - 1, timeout_seconds=idle_seconds) < lo:
+            return []
+        opened = time.monotonic()
+        deliveries: list[Delivery] = []
+        size = held = 0
+        while True:
+            following = lo + len(deliveries)
+            more = await self._stream.read(following, max_bytes=self._limits.max_bytes // 4)
+            deliveries += more
+            more_bytes, more_rows = _weight(more)
+            size, held = size + more_bytes, held + more_rows
+            full = self._is_full(size, held) and whole(deliveries)[1] > lo
+            if full or (not more and self._closes(deliveries, opened, draining=draining)):
+                return deliveries
+            if not more:
+                left = self._limits.max_age_seconds - (time.monotonic() - opened)
+                await self._stream.wait(lo + len(deliveries) - 1, timeout_seconds=max(0.0, left))
+
+    def _is_full(self, size: int, held: int) -> bool:
+        return size >= self._limits.max_bytes or held >= self._limits.max_rows
+
+    def _closes(self, deliveries: list[Delivery], opened: float, *, draining: bool) -> bool:
+        urgent = any(delivery.headers.get(URGENT) for delivery in deliveries)
+        return draining or urgent or time.monotonic() - opened >= self._limits.max_age_seconds
+
+    def _judge(self, base: State, batch: Decoded) -> Ints:
+        if len(batch.keys) == 0:
+            # Only a group that broke off: no time of receipt says which ids to read from the table.
+            return np.empty(0, dtype=np.int64)
+        return self._window_at(base, batch.received).judge(batch.keys, batch.received)
+
+    def _window_at(self, base: State, received: Ints) -> IdWindow:
+        """The ids below the table's watermark: kept from commit to commit, read from the table where they are not.
+
+        Read again too when events come whose repeats may be older than what is kept, as from a clock that is late.
+        """
+        if self._ids is not None and self._ids[0] == base.watermark and self._ids[1].covers(received):
+            return self._ids[1]
+        window = self._make_window()
+        window.complete_since_us = int(received.min()) - window.window_us - CLOCK_SKEW_US
+        for known in self._target.ids_since(_EPOCH + timedelta(microseconds=window.complete_since_us)):
+            window.add(
+                id_keys(known.column("_id")),
+                known.column("_seq").to_numpy(),
+                known.column("_received_at").cast(pa.int64()).to_numpy(),
+            )
+        self._ids = (base.watermark, window)
+        return window
+
+    def _remember(self, commit: Commit, batch: Decoded, new: npt.NDArray[np.bool_]) -> None:
+        if self._ids is None or self._ids[0] != commit.previous_watermark:
+            return  # nothing had to be judged
+        window = self._ids[1]
+        window.add(batch.keys[new], batch.events["_seq"].to_numpy()[new], batch.received[new])
+        self._ids = (commit.watermark, window)
+
+    async def _trim(self, table: State) -> None:
+        """Let the bus forget what is committed. A failure here costs space, never events."""
+        try:
+            await self._stream.trim(sequence_of(table.watermark))
+        except Unavailable as error:
+            log.warning("could not trim the bus: %s", error, extra={"table": table.name})
+        crash_point("after_trim")
+
+    async def _blocking(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def token_name(table: State) -> str:
+    """Under which name tokens speak of the table: a history goes by the name of its entity."""
+    return entity_of(table.name) if table.spec.kind == "history" else table.name
+
+
+def _weight(deliveries: Sequence[Delivery]) -> tuple[int, int]:
+    """Bytes and events."""
+    size = sum(len(delivery.body) for delivery in deliveries)
+    return size, sum(int(delivery.headers.get(ROWS, 0)) for delivery in deliveries)
+
+
+def _first(deliveries: list[Delivery], messages: int, lo: int) -> list[Delivery]:
+    """So many messages from the beginning, or as many more as their first group takes."""
+    for count in range(messages, len(deliveries)):
+        if whole(deliveries[:count])[1] > lo:
+            return deliveries[:count]
+    return deliveries
+
+
+def decoded(deliveries: Sequence[Delivered], schema: pa.Schema) -> Decoded:
+    events = rows(deliveries, schema)
+    received = events["_received_at"].cast(pa.int64()).to_numpy()
+    return Decoded(schema, events, id_keys(events["_id"]), received)
+
+
+def _batch_id(lo: int, hi: int) -> str:
+    """Names the range, and the attempt: a range that is staged again is another snapshot."""
+    return f"{lo}-{hi - 1}-{uuid.uuid4().hex[:8]}"

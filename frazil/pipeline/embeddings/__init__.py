@@ -1,0 +1,18 @@
+"""Embedding jobs: rows to chunks to vectors, in Spark tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.pipeline.embeddings.ask import KIND as KIND
+    from frazil.pipeline.embeddings.ask import EmbedAsk as EmbedAsk
+    from frazil.pipeline.embeddings.ask import check_model as check_model
+    from frazil.pipeline.embeddings.ask import model_of as model_of
+    from frazil.pipeline.embeddings.ask import parse_embed as parse_embed
+    from frazil.pipeline.embeddings.embed_trigger import EmbedTimer as EmbedTimer
+    from frazil.pipeline.embeddings.handler import Embeddings as Embeddings
+
+__getattr__, __all__ = lazy_door(__name__)

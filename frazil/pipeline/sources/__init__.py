@@ -1,0 +1,1 @@
+"""Bulk sources: CSV files and Postgres tables."""

@@ -1,0 +1,300 @@
+"""A CSV load from its request to its report: scan, draft, tasks, shape, publish. Doing it again finishes it.
+
+The text is read once to be scanned and once by the tasks, which write files of a table that is made or grown only after
+them, when all the data has told its types. If those are not what the sample let suppose, the tasks work once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.crash import crash_point
+from frazil.errors import Conflict, FrazilError, InvalidInput, NotFound
+from frazil.events.declaration import QUARANTINE_SUFFIX, ColumnType, TableSpec
+from frazil.lake.bulk import (
+    Load,
+    LoadRecord,
+    Replaces,
+    begin_load,
+    complete_load,
+    forget_draft,
+    forget_files,
+    load_of_file,
+    load_position,
+    load_record,
+    loaded_snapshot,
+    publish_load,
+)
+from frazil.lake.catalog import Lake, LakeTable, alter_entity, load_entity
+from frazil.pipeline.jobs.event_sender import Sender, as_events
+from frazil.pipeline.jobs.spark_tasks import Tasks
+from frazil.pipeline.sources.csv.ask import CsvLoad, parse_load
+from frazil.pipeline.sources.csv.column_mapping import FileShape, grown, merged, new_spec, quarantine_of, shape_of
+from frazil.pipeline.sources.csv.load_plan import Draft, draft_as_made, draft_of
+from frazil.pipeline.sources.csv.report import judge, record_of, report_of
+from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
+from frazil.pipeline.sources.csv.task import ROW_ID, PieceDone, Stamp, load_piece, spool_piece
+from frazil.pipeline.sources.csv.unpacking import UnpackBudget, UnpackLimits
+from frazil.registry import Job
+
+log = logging.getLogger(__name__)
+
+_SENT_ROWS = 50_000
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class MakeTable(Protocol):
+    def __call__(self, spec: TableSpec, *, location: str | None = None) -> LakeTable:
+        """The new table, in the folder that its files were drafted in; `Conflict` if the name is taken."""
+
+
+class CsvLoads:
+    def __init__(
+        self, lake: Lake, tasks: Tasks, make_table: MakeTable, sender: Sender, limits: UnpackLimits | None = None
+    ) -> None:
+        self.lake = lake
+        self.limits = limits or UnpackLimits()
+        self.sender = sender
+        self.tasks = tasks
+        self.make_table = make_table
+
+    def give_up(self) -> None:
+        self.tasks.give_up()
+
+    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
+        asked = parse_load(job.params)
+        try:
+            with TemporaryDirectory(prefix="csv-") as spool:
+                report = _Run(self, job, asked, Path(spool)).run(tell)
+        except FrazilError as error:
+            if not error.transient:
+                _forget_uploads(asked)
+                self._forget_drafts(job, asked.table)
+            raise
+        _forget_uploads(asked)
+        return report
+
+    def _forget_drafts(self, job: Job, table: str) -> None:
+        for name in (table, f"{table}{QUARANTINE_SUFFIX}"):
+            try:
+                forget_draft(self.lake, name, draft_mark(job))
+            except FrazilError as error:
+                log.warning("could not take away what was written for %s: %s", name, error)
+
+
+class _Run:
+    """One try of one load."""
+
+    def __init__(self, loads: CsvLoads, job: Job, asked: CsvLoad, spool: Path) -> None:
+        self._lake = loads.lake
+        self._limits = loads.limits
+        self._tasks = loads.tasks
+        self._make_table = loads.make_table
+        self._sender = loads.sender
+        self._job = job
+        self._asked = asked
+        self._spool = spool
+        self._began = time.monotonic()
+
+    def run(self, tell: Tell) -> dict[str, Any]:
+        table = self._existing()
+        scanned = self._scanned(tell)
+        crash_point("after_csv_scan")
+        fresh, known = self._fresh(table, scanned)
+        if not fresh:
+            return self._report(table, None, known)
+        load_id = _load_id(self._job, fresh)
+        if table is not None and load_id in table.loads:
+            return self._completed(table, load_id, known)
+        shapes = [shape_of(file) for file in fresh]
+        draft = draft_of(self._lake, self._asked, table, shapes, draft_mark(self._job))
+        done = self._worked(draft, table, shapes, load_id, tell)
+        crash_point("after_csv_tasks")
+        table = self._shaped(table, shapes, merged(draft.facts(done)), draft.location)
+        quarantine = self._lake.create_bulk(quarantine_of(table.spec), location=draft.bad_location)
+        crash_point("after_csv_declare")
+        if not draft.came_true(table, quarantine, done):
+            draft.discard(done)
+            crash_point("before_csv_redo")
+            done = self._worked(draft_as_made(self._lake, table, quarantine), table, shapes, load_id, tell)
+        judge(done, self._asked.tolerance)
+        return self._published(table, quarantine, load_id, fresh, known, done)
+
+    @property
+    def _appends(self) -> bool:
+        return self._asked.mode == "append"
+
+    def _existing(self) -> LakeTable | None:
+        try:
+            table = self._lake.table(self._asked.table)
+        except NotFound as error:
+            if error.code != "table_not_found":
+                raise
+            return None
+        if table.spec.kind == "history":
+            raise InvalidInput(f"{table.spec.short_name!r} is a history", code="bad_load", hint="load into its entity")
+        if table.spec.kind == "entity" and not self._appends:
+            raise InvalidInput(
+                f"{table.spec.short_name!r} is an entity: its rows change, they are not replaced",
+                code="bad_load",
+                hint="load without --mode replace; publish deletions as events",
+            )
+        return table
+
+    def _scanned(self, tell: Tell) -> list[CsvFile]:
+        found = []
+        budget = UnpackBudget(self._limits)
+        for number, path in enumerate(self._asked.files):
+            tell({"scanned": number, "of": len(self._asked.files)})
+            name = os.path.basename(path) if self._asked.uploaded else path
+            found.append(scan_file(Path(path), self._spool, self._asked.options, name=name, budget=budget))
+        return found
+
+    def _fresh(self, table: LakeTable | None, scanned: Sequence[CsvFile]) -> tuple[list[CsvFile], list[CsvFile]]:
+        """The files to load, and those whose content is in the table already, or twice in this load."""
+        fresh: dict[str, CsvFile] = {}
+        known = []
+        for file in scanned:
+            loaded_by = load_of_file(self._lake.registry, table.uuid, file.sha256) if table else None
+            # What this very load brought before a kill is not another's.
+            by_another = loaded_by is not None and not loaded_by.startswith(_prefix(self._job))
+            if file.sha256 in fresh or by_another:
+                known.append(file)
+            else:
+                fresh[file.sha256] = file
+        if fresh and not self._appends:
+            # The table becomes what these files hold: also those that it has already.
+            return [*fresh.values(), *{file.sha256: file for file in known if file.sha256 not in fresh}.values()], []
+        return list(fresh.values()), known
+
+    def _worked(
+        self, draft: Draft, table: LakeTable | None, shapes: Sequence[FileShape], load_id: str, tell: Tell
+    ) -> list[PieceDone]:
+        """What the tasks made of all the files."""
+        at = self._job.asked_at
+        position = load_position(at) if draft.spec.is_streamed else None
+        stamp = Stamp(load_id, position, at, self._job.asked_by or None)
+        pieces = draft.pieces(shapes, self._asked, stamp, self._tasks.cores)
+        if any(column.checks.unique for piece in pieces for column in piece.columns):
+            from frazil.pipeline.sources.csv.unique import repeated
+
+            pieces = repeated(self._tasks, pieces, self._spool, table=table if self._appends else None)
+        work = load_piece if draft.spec.kind != "entity" else partial(spool_piece, folder=str(self._spool))
+        doing = f"load {draft.spec.name}"
+        return self._tasks.run(pieces, work, doing=doing, tell=lambda n: tell({"loaded": n, "of": len(pieces)}))
+
+    def _shaped(
+        self,
+        table: LakeTable | None,
+        shapes: Sequence[FileShape],
+        types: Mapping[str, ColumnType],
+        location: str | None,
+    ) -> LakeTable:
+        """The table, made or grown so that the files fit."""
+        declared = self._asked.columns
+        if table is None:
+            spec = new_spec(self._asked.table, shapes, declared, types)
+            try:
+                return self._make_table(spec, location=location)
+            except Conflict:  # an earlier try, or another hand, made it between the look and the leap
+                table = self._lake.table(spec.name)
+        added = grown(table.spec, declared, types)
+        if not added:
+            return table
+        if table.spec.kind == "entity":
+            return alter_entity(self._lake, table.name, lambda spec: spec.with_columns(added)).base
+        return self._lake.alter(table.name, lambda spec: spec.with_columns(added))
+
+    def _published(
+        self,
+        table: LakeTable,
+        quarantine: LakeTable,
+        load_id: str,
+        fresh: Sequence[CsvFile],
+        known: Sequence[CsvFile],
+        done: Sequence[PieceDone],
+    ) -> dict[str, Any]:
+        rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
+        record = record_of(self._job, load_id, self._asked.source, fresh, done)
+        begin_load(self._lake.registry, table.uuid, record)
+        # First what is not good: rows that are seen without their quarantine would look like a load without a flaw.
+        if bad:
+            publish_load(self._lake, quarantine.name, Load(load_id, bad), [f for p in done for f in p.bad_files])
+        crash_point("after_quarantine_publish")
+        load = Load(
+            load_id,
+            rows,
+            Replaces.NOTHING if self._appends else Replaces.ALL,
+            summary={"frazil.source": record.source[:500]},
+            position=load_position(self._job.asked_at) if table.spec.is_streamed else None,
+        )
+        if table.spec.kind == "entity":
+            self._send(table, done)
+            return self._completed(table, load_id, known)
+        loaded = publish_load(self._lake, table.name, load, [file for piece in done for file in piece.files])
+        return self._completed(loaded.table, load_id, known)
+
+    def _send(self, table: LakeTable, done: Sequence[PieceDone]) -> None:
+        """Publish the rows as upserts. Done again after a kill, they have the same ids."""
+        entity = load_entity(self._lake, table.name)
+        for piece in done:
+            words = {"source": f"csv:{piece.file}"[:256], "actor": self._job.asked_by or None}
+            for path in piece.spooled:
+                for batch in pq.ParquetFile(path).iter_batches(_SENT_ROWS):
+                    rows = pa.Table.from_batches([batch])
+                    at = self._job.asked_at
+                    events = as_events(entity.history.spec, rows, rows[ROW_ID], op="upsert", words=words, at=at)
+                    self._sender.send(entity.history, events)
+                    crash_point("amid_csv_send")
+
+    def _completed(self, table: LakeTable, load_id: str, known: Sequence[CsvFile]) -> dict[str, Any]:
+        """Write down what is published. Also where a try before this one died between the two."""
+        registry = self._lake.registry
+        record = load_record(registry, table.uuid, load_id)
+        assert record is not None, "it is written before the load is published"
+        if not self._appends:
+            forget_files(registry, table.uuid, but=[file.sha256 for file in record.files])
+        made = loaded_snapshot(table, load_id)
+        record = complete_load(registry, table.uuid, record, snapshot_id=made.snapshot_id if made else None)
+        crash_point("after_load_complete")
+        return self._report(table, record, known)
+
+    def _report(self, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile]) -> dict[str, Any]:
+        return report_of(self._asked, table, record, known, time.monotonic() - self._began)
+
+
+def _load_id(job: Job, files: Sequence[CsvFile]) -> str:
+    """Of the request and of what it found: a file that changed between two tries is another load."""
+    content = hashlib.sha256(" ".join(file.sha256 for file in files).encode()).hexdigest()
+    return f"{_prefix(job)}{content[:8]}"
+
+
+def draft_mark(job: Job) -> str:
+    """The same for every try of a job, so that what a kill left lies where the next try makes its table."""
+    return hashlib.sha256(job.id.encode()).hexdigest()[:8]
+
+
+def _prefix(job: Job) -> str:
+    return job.id.partition("-")[2]
+
+
+def _forget_uploads(asked: CsvLoad) -> None:
+    if asked.uploaded:
+        for path in asked.files:
+            try:
+                os.unlink(path)
+                os.rmdir(os.path.dirname(path))  # each upload has a folder of its own
+            except OSError as error:
+                log.warning("could not delete the upload %s: %s", path, error)

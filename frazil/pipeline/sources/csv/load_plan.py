@@ -1,0 +1,132 @@
+"""The table of a load before it is made or grown, as the sample lets suppose it; and the pieces of work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frazil.errors import NotFound
+from frazil.events.declaration import TableSpec
+from frazil.lake.bulk import FilePlan, discard, draft_grown, draft_location, holds, plan_draft_files, plan_files
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.pipeline.sources.csv.ask import CsvLoad
+from frazil.pipeline.sources.csv.column_mapping import (
+    FileShape,
+    grown,
+    merged,
+    new_spec,
+    quarantine_of,
+    targets,
+    to_infer,
+)
+from frazil.pipeline.sources.csv.task import Piece, PieceDone, Stamp
+from frazil.pipeline.sources.csv.text_ranges import CsvRange
+from frazil.pipeline.sources.csv.type_inference import ColumnFacts
+from frazil.pipeline.sources.csv.type_sample import sampled, supposed
+
+_PIECE_BYTES = 128 << 20
+"""A task makes one file of so many bytes of text; fewer where there would not be work for every core."""
+_PIECES_PER_CORE = 2
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the tasks of one try work for."""
+
+    spec: TableSpec
+    rows_plan: FilePlan
+    bad_plan: FilePlan
+    guess: Mapping[str, ColumnFacts] = field(default_factory=dict)
+    """The facts that the types of some columns are guessed by."""
+    known: TableSpec | None = None
+    """The table as it was before."""
+    location: str | None = None
+    bad_location: str | None = None
+    """Folders of tables that are not made yet."""
+
+    def pieces(self, shapes: Sequence[FileShape], asked: CsvLoad, stamp: Stamp, cores: int) -> list[Piece]:
+        total = sum(csv_range.length for shape in shapes for csv_range in shape.file.ranges)
+        size = min(_PIECE_BYTES, max(1, total // (cores * _PIECES_PER_CORE)))
+        found = []
+        for number, shape in enumerate(shapes):
+            columns, extra = targets(shape, self.spec)
+            for ranges in _grouped(shape.file.ranges, size):
+                found.append(
+                    Piece(
+                        file=Path(shape.file.path).name,
+                        number=number,
+                        ranges=ranges,
+                        dialect=shape.file.dialect,
+                        width=shape.file.width,
+                        columns=columns,
+                        extra=extra,
+                        null_words=asked.options.null_words,
+                        stamp=stamp,
+                        rows_plan=self.rows_plan,
+                        bad_plan=self.bad_plan,
+                        supposed=supposed(shape, self.guess, self.spec, self.known),
+                    )
+                )
+        return found
+
+    def facts(self, done: Sequence[PieceDone]) -> dict[str, ColumnFacts]:
+        """What all the data says about the columns that were guessed."""
+        facts = {name: ColumnFacts() for name in self.guess}
+        for piece in done:
+            for name, told in piece.facts.items():
+                facts[name] += told
+        return facts
+
+    def came_true(self, table: LakeTable, quarantine: LakeTable, done: Sequence[PieceDone]) -> bool:
+        """Whether what the tasks wrote is of the tables as they are now."""
+        if any(piece.contradicted for piece in done) or self.spec.columns != table.spec.columns:
+            return False
+        return holds(self.bad_plan, quarantine) and (table.spec.kind == "entity" or holds(self.rows_plan, table))
+
+    def discard(self, done: Sequence[PieceDone]) -> None:
+        discard(self.rows_plan, [file for piece in done for file in piece.files])
+        discard(self.bad_plan, [file for piece in done for file in piece.bad_files])
+
+
+def draft_of(lake: Lake, asked: CsvLoad, table: LakeTable | None, shapes: Sequence[FileShape], mark: str) -> Draft:
+    """The table that these files would make, or need, if all of their data were like the sample."""
+    known = table.spec if table else None
+    guess = sampled(shapes, to_infer(shapes, asked.columns, known), asked.options.null_words)
+    if table is None:
+        spec = new_spec(asked.table, shapes, asked.columns, merged(guess))
+        location = draft_location(lake, spec.name, mark)
+        rows_plan = plan_draft_files(lake, spec, location)
+    else:
+        spec, location = table.spec.with_columns(grown(table.spec, asked.columns, merged(guess))), None
+        rows_plan = plan_files(lake, table) if spec.kind == "entity" else draft_grown(lake, table, spec)
+    bad_plan, bad_location = _quarantine(lake, quarantine_of(spec), mark)
+    return Draft(spec, rows_plan, bad_plan, guess, known, location, bad_location)
+
+
+def draft_as_made(lake: Lake, table: LakeTable, quarantine: LakeTable) -> Draft:
+    """The tables as they are."""
+    return Draft(table.spec, plan_files(lake, table), plan_files(lake, quarantine))
+
+
+def _quarantine(lake: Lake, spec: TableSpec, mark: str) -> tuple[FilePlan, str | None]:
+    try:
+        table = lake.table(spec.name)
+    except NotFound as error:
+        if error.code != "table_not_found":
+            raise
+        location = draft_location(lake, spec.name, mark)
+        return plan_draft_files(lake, spec, location), location
+    return draft_grown(lake, table, table.spec.with_columns(spec.columns)), None
+
+
+def _grouped(ranges: Sequence[CsvRange], size: int) -> list[tuple[CsvRange, ...]]:
+    """Groups of about this size, all of about the same: the last one shall not be waited for."""
+    total = sum(csv_range.length for csv_range in ranges)
+    groups: dict[int, list[CsvRange]] = {}
+    before = 0
+    for csv_range in ranges:
+        middle = before + csv_range.length / 2
+        groups.setdefault(int(middle * round(total / size or 1) / total), []).append(csv_range)
+        before += csv_range.length
+    return [tuple(group) for group in groups.values()]

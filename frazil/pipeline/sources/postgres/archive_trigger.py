@@ -1,0 +1,37 @@
+"""When a source is archived by itself: each day at its time, whatever was restarted meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime, time
+
+from frazil.errors import Conflict
+from frazil.pipeline.settings import SourceSettings
+from frazil.pipeline.sources.postgres.ask import PostgresAsk
+from frazil.registry import Registry, ask_job
+
+_ASKED = "archive/asked/"
+
+
+class Nightly:
+    """Remembers in the registry which night it asked for last."""
+
+    def __init__(self, name: str, settings: SourceSettings, registry: Registry) -> None:
+        self._name = name
+        self._at = time.fromisoformat(settings.archive_at) if settings.archive_at else None
+        self._registry = registry
+        self._known = ""
+
+    def look(self, now: datetime) -> None:
+        tonight = now.date().isoformat()
+        if self._at is None or now.time() < self._at or self._known >= tonight:
+            return
+        key = _ASKED + self._name
+        last = self._registry.get(key)
+        if last is None or last.body.decode() < tonight:
+            asked = PostgresAsk(self._name, run_date=now.date())
+            # In this order: a kill in between makes the night twice, the second in the place of the first, not never.
+            ask_job(self._registry, "postgres", self._name, asked.params(), asked_by="nightly")
+            with contextlib.suppress(Conflict):
+                self._registry.put(key, tonight.encode(), last.version if last else None)
+        self._known = tonight

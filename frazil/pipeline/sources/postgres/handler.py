@@ -1,0 +1,77 @@
+"""Loads from a Postgres, as jobs: the archive of a night with its report, and refreshes of single tables."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from frazil.errors import FrazilError, NotFound
+from frazil.pipeline.jobs.mail import send_mail
+from frazil.pipeline.settings import MailSettings, SourceSettings
+from frazil.pipeline.sources.postgres.archive import archive_database
+from frazil.pipeline.sources.postgres.ask import PostgresAsk, parse_postgres
+from frazil.pipeline.sources.postgres.refresh import Tools, refresh_tables
+from frazil.pipeline.sources.postgres.report import Night
+from frazil.pipeline.sources.postgres.source_settings import read_dsn
+from frazil.registry import Job
+
+log = logging.getLogger(__name__)
+
+
+class PostgresLoads:
+    def __init__(
+        self,
+        tools: Tools,
+        sources: Mapping[str, SourceSettings],
+        *,
+        reports: Path,
+        mail: MailSettings | None = None,
+    ) -> None:
+        self._tools = tools
+        self._sources = sources
+        self._reports = reports
+        self._mail = mail or MailSettings()
+
+    def give_up(self) -> None:
+        self._tools.tasks.give_up()
+
+    def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        asked = parse_postgres(job.params)
+        settings = self._source(asked)
+        dsn = read_dsn(asked.source, settings)
+        if asked.what != "archive":
+            return refresh_tables(self._tools, job, asked, settings, dsn, tell)
+        night = archive_database(self._tools.lake, self._tools.tasks, job, asked, settings, dsn, tell)
+        return {**night.body(), **self._told(night, job)}
+
+    def _source(self, asked: PostgresAsk) -> SourceSettings:
+        found = self._sources.get(asked.source)
+        if found is None:
+            raise NotFound(
+                f"no source is named {asked.source!r}",
+                code="source_not_found",
+                hint=f"write [sources.{asked.source}] with dsn_env or dsn_file into frazil.toml, then start again",
+            )
+        return found
+
+    def _told(self, night: Night, job: Job) -> dict[str, Any]:
+        """Write the report, and send it where a mail server is configured. A mail that fails is told, no more."""
+        name = f"archive-{night.source}-{night.night}-{job.id.partition('-')[2]}"
+        paths = {"text": self._reports / f"{name}.txt", "html": self._reports / f"{name}.html"}
+        self._reports.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path, content in ((paths["text"], night.text()), (paths["html"], night.html())):
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            draft.write_text(content, encoding="utf-8")
+            draft.replace(path)
+        told: dict[str, Any] = {"report": {kind: str(path) for kind, path in paths.items()}, "mailed": False}
+        if self._mail.is_on:
+            try:
+                send_mail(self._mail, subject=night.title, text=night.text(), html=night.html())
+                told["mailed"] = True
+            except FrazilError as error:
+                log.warning("the report was not sent: %s", error)
+                told["mail_error"] = error.message
+        return told

@@ -1,0 +1,114 @@
+"""Asking the pipeline for work: a document in the registry asks, and tells how it stands until it is answered.
+
+Whoever asks and the pipeline may be on different machines; the catalog is what they share. A job stays open until its
+result is written, so that a pipeline which dies amid the work leaves it to the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from frazil.errors import Conflict, NotFound
+from frazil.registry.documents import Registry
+
+_OPEN = "job/open/"
+_PROGRESS = "job/progress/"
+_DONE = "job/done/"
+_DONE_KEPT = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    kind: str
+    """Which room of the pipeline does it: maintenance, csv, postgres, embed, build."""
+    subject: str
+    """What it is about, for people: a table, a source."""
+    asked_at: datetime
+    asked_by: str = ""
+    """The id of the token that asked, or the name of the timer. Callers take turns by it."""
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def ask_job(registry: Registry, kind: str, subject: str, params: dict[str, Any], *, asked_by: str = "") -> Job:
+    """Leave a job for the pipeline."""
+    now = datetime.now(UTC)
+    # Sorts by time: the jobs of one caller are served in the order in which they came.
+    job = Job(f"{now.timestamp():017.6f}-{uuid.uuid4().hex[:8]}", kind, subject, now, asked_by, params)
+    registry.put(_OPEN + job.id, msgspec.json.encode(job), None)
+    return job
+
+
+def open_jobs(registry: Registry, kinds: Collection[str] | None = None) -> list[Job]:
+    """The jobs without a result, oldest first."""
+    found = [msgspec.json.decode(document.body, type=Job) for document in registry.list(_OPEN)]
+    return [job for job in found if kinds is None or job.kind in kinds]
+
+
+def tell_progress(registry: Registry, job: Job, progress: dict[str, Any]) -> None:
+    """Say how far it is; lost if another says so at the same moment."""
+    known = registry.get(_PROGRESS + job.id)
+    with contextlib.suppress(Conflict):
+        registry.put(_PROGRESS + job.id, msgspec.json.encode(progress), known.version if known else None)
+
+
+def finish_job(registry: Registry, job: Job, result: dict[str, Any]) -> None:
+    """Write the result, then close the job; results of long ago go with it."""
+    body = {"at": datetime.now(UTC), **_told(job), **result}
+    with contextlib.suppress(Conflict):  # an earlier pipeline died after this very line
+        registry.put(_DONE + job.id, msgspec.json.encode(body), None)
+    for key in (_OPEN + job.id, _PROGRESS + job.id):
+        if (document := registry.get(key)) is not None:
+            with contextlib.suppress(Conflict):
+                registry.delete(key, document.version)
+    for old in registry.list(_DONE):
+        if msgspec.json.decode(old.body, type=_Dated).at < datetime.now(UTC) - _DONE_KEPT:
+            with contextlib.suppress(Conflict):
+                registry.delete(old.key, old.version)
+
+
+def job_status(registry: Registry, job_id: str) -> dict[str, Any]:
+    """How a job stands: `state` is waiting, running, done or failed. One that nobody knows is `NotFound`."""
+    # In this order: a result is written before its job is closed, so that one of the two is always seen.
+    asked = registry.get(_OPEN + job_id)
+    progress = registry.get(_PROGRESS + job_id)
+    done = registry.get(_DONE + job_id)
+    if done is not None:
+        return msgspec.json.decode(done.body, type=dict[str, Any])
+    if asked is None:
+        raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
+    told = _told(msgspec.json.decode(asked.body, type=Job))
+    if progress is None:
+        return {**told, "state": "waiting"}
+    return {**told, "state": "running", "progress": msgspec.json.decode(progress.body)}
+
+
+def list_jobs(registry: Registry) -> list[dict[str, Any]]:
+    """All jobs that are open or were done lately, newest first."""
+    ids = {document.key.rpartition("/")[2] for prefix in (_OPEN, _DONE) for document in registry.list(prefix)}
+    found = []
+    for job_id in sorted(ids, reverse=True):
+        with contextlib.suppress(NotFound):  # forgotten since it was listed
+            found.append(job_status(registry, job_id))
+    return found
+
+
+def _told(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "subject": job.subject,
+        "asked_at": job.asked_at.isoformat(),
+        "asked_by": job.asked_by,
+    }
+
+
+class _Dated(msgspec.Struct):
+    at: datetime

@@ -1,0 +1,90 @@
+"""The bulk jobs of a pipeline: who does which kind, and what asks for them by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import TimeoutError as TookTooLong
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from frazil.embedding import OWN
+from frazil.errors import Unavailable
+from frazil.events.declaration import TableSpec
+from frazil.lake.catalog import LakeTable
+from frazil.pipeline.embeddings import KIND as EMBED
+from frazil.pipeline.embeddings import EmbedAsk, Embeddings, EmbedTimer
+from frazil.pipeline.entities import Folder
+from frazil.pipeline.jobs import EMBED as EMBED_POOL
+from frazil.pipeline.jobs import BusSender, Doer, SparkTasks, Timer
+from frazil.pipeline.sources.csv import CsvLoads, FolderWatch, UnpackLimits
+from frazil.pipeline.sources.postgres import Nightly, PostgresLoads, Tools
+from frazil.registry import Job, ask_job
+from frazil.runtime.data_dir import DataDir
+from frazil.runtime.declare import make_table
+from frazil.serving.artifacts import ShelfTidier, announce
+from frazil.serving.builds import KEPT, Builds, BuildTimer, Hands
+from frazil.serving.builds import KIND as BUILD
+from frazil.serving.trials import KIND as TRIAL
+from frazil.serving.trials import Trials
+from frazil.settings import Settings
+
+if TYPE_CHECKING:
+    from frazil.runtime import Parts
+
+
+LANES = ((EMBED,), (BUILD,), (TRIAL,))
+"""A build waits for its embedding, and neither for a load or a trial that takes an hour."""
+_SAYING_SECONDS = 10.0
+_Said = TypeVar("_Said")
+
+
+def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> tuple[dict[str, Doer], list[Timer]]:
+    """To be called on the loop that the bus belongs to; the jobs themselves run in threads. `session` is Spark's, and
+    only passed on."""
+    loop = asyncio.get_running_loop()
+
+    def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
+        making = make_table(parts.bus, parts.lake, spec, location=location)
+        return asyncio.run_coroutine_threadsafe(making, loop).result()
+
+    def fold(name: str) -> None:
+        while Folder(parts.lake, name, session).fold() is not None:
+            pass
+
+    def embed(table: LakeTable, model: str) -> Job:
+        searched = table.spec.searched
+        is_shadow = model != OWN and searched is not None and (searched.vector is not None or model != searched.model)
+        asked = EmbedAsk(table.name, model, shadow=is_shadow)
+        return ask_job(parts.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
+
+    def say(shelf: str, generation: str) -> None:
+        _on(loop, announce(parts.bus, shelf, generation), "announce an artifact")
+
+    tools = Tools(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
+    doers: dict[str, Doer] = {
+        "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
+        "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
+        EMBED: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
+        BUILD: Builds(parts.lake, settings.search, data.builds, Hands(fold, embed, say)),
+        TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
+    }
+    registry = parts.lake.registry
+    timers: list[Timer] = [FolderWatch(name, watched, registry) for name, watched in settings.watch.items()]
+    timers += [Nightly(name, source, registry) for name, source in settings.sources.items()]
+    timers.append(EmbedTimer(parts.lake, settings.pipeline))
+    timers.append(BuildTimer(parts.lake, settings.search))
+    timers.append(ShelfTidier(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
+    return doers, timers
+
+
+def _unpack_limits(settings: Settings) -> UnpackLimits:
+    ingest = settings.ingest
+    return UnpackLimits(int(ingest.max_unpacked_bytes), ingest.max_unpack_ratio, int(settings.min_free_bytes))
+
+
+def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _Said], doing: str) -> _Said:
+    """From a job's thread, on the loop; a bus that does not answer keeps no job waiting for ever."""
+    try:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_SAYING_SECONDS)
+    except TookTooLong as error:
+        raise Unavailable(f"cannot {doing}: the bus does not answer", code="bus_unavailable") from error

@@ -1,0 +1,184 @@
+"""When a table is built by itself: soon after its first rows, then at a cadence, and earlier when much is new."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from frazil.errors import FrazilError, NotFound
+from frazil.events.declaration import history_of
+from frazil.lake.catalog import Lake, LakeTable, load_entity
+from frazil.registry import ask_job, job_status, open_jobs
+from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.shelf import Shelf, open_shelf
+from frazil.serving.builds.ask import KIND, BuildAsk, is_searched, model_of
+from frazil.serving.builds.readiness import is_declared_alike, unchanged_since, was_withdrawn
+from frazil.serving.index_choice import PREFIX as CHOICES
+from frazil.serving.index_choice import chosen_index
+from frazil.serving.profiles import Profile, Profiles
+from frazil.serving.settings import SearchSettings
+
+log = logging.getLogger(__name__)
+_LOOK = timedelta(seconds=5)
+_LONGEST = timedelta(days=1)
+_MOST_DOUBLINGS = 20
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The last build of a shelf that was asked for."""
+
+    job: str
+    at: datetime
+    news: News
+    current: str | None
+    """The generation that was current then."""
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class News:
+    """What a table has that an artifact has not."""
+
+    rows: int
+    commits: int
+
+    def since(self, asked: _Asked | None, entry: Entry | None) -> News:
+        """The same without what was there when a build was asked for that made no other artifact."""
+        if asked is None or (entry is not None and entry.generation != asked.current):
+            return self
+        return News(self.rows - asked.news.rows, self.commits - asked.news.commits)
+
+
+class BuildTimer:
+    """Asks for a build of each shelf that has something new, one at a time for a shelf.
+
+    What was asked for is remembered in memory only. A build that fails is asked for again at the cadence, and each time
+    it fails after twice as long.
+    """
+
+    def __init__(self, lake: Lake, settings: SearchSettings) -> None:
+        self._lake = lake
+        self._settings = settings
+        self._every = timedelta(seconds=settings.build_seconds)
+        self._looked_at: datetime | None = None
+        self._asked: dict[str, _Asked] = {}
+        self._settled: dict[str, tuple[str | None, ...]] = {}
+        """What shelves that need nothing hang on, as it was; until it changes."""
+
+    def look(self, now: datetime) -> None:
+        if not self._every or (self._looked_at is not None and now - self._looked_at < _LOOK):
+            return
+        self._looked_at = now
+        locations = self._lake.locations()
+        busy = {(job.params.get("table"), job.params.get("profile")) for job in open_jobs(self._lake.registry, [KIND])}
+        chosen = {one.key.rpartition("/")[2]: one.version for one in self._lake.registry.list(CHOICES)}
+        profiles = [one for one in Profiles(self._lake.registry).list() if one.shelf != one.table]
+        shelves: list[tuple[str, Profile | None]] = [(name, None) for name in locations]
+        shelves += [(one.table, one) for one in profiles if one.table in locations]
+        for name, profile in shelves:
+            if (name, _name(profile)) in busy:
+                continue
+            shelf = name if profile is None else profile.shelf
+            hangs_on = (locations[name], locations.get(history_of(name)), repr(profile), repr(chosen.get(shelf)))
+            if self._settled.get(shelf) == hangs_on:
+                continue
+            try:
+                if self._judge(name, profile, shelf, locations[name], now):
+                    self._settled[shelf] = hangs_on
+            except FrazilError as error:
+                # One table that cannot be read is no reason to forget the others.
+                log.warning("cannot tell whether %s is to be built: %s", shelf, error)
+                if not error.transient:
+                    self._settled[shelf] = hangs_on
+
+    def _judge(self, name: str, profile: Profile | None, shelf: str, location: str, now: datetime) -> bool:
+        """Ask for a build if one is due; whether nothing will be, before something changes."""
+        table = self._lake.table(name, location=location)
+        if not is_searched(table.spec):
+            return True
+        asked = self._after(shelf)
+        opened = open_shelf(self._lake.registry, self._lake.warehouse, shelf, self._settings)
+        entry = opened.register().current
+        if was_withdrawn(opened, table) and not self._is_unfolded(table):
+            return True
+        news = self._news(table, entry, opened, model_of(table.spec, profile))
+        if news is None:
+            return True
+        if not self._is_due(entry, asked, news, now):
+            return False
+        params = BuildAsk(name, _name(profile)).params()
+        job = ask_job(self._lake.registry, KIND, name, params, asked_by="cadence")
+        self._asked[shelf] = _Asked(
+            job.id, now, news, entry.generation if entry else None, asked.failures if asked is not None else 0
+        )
+        return False
+
+    def _after(self, shelf: str) -> _Asked | None:
+        """What was asked for last, with what became of it."""
+        asked = self._asked.get(shelf)
+        if asked is None or not asked.job:
+            return asked
+        try:
+            told = job_status(self._lake.registry, asked.job)
+        except NotFound:
+            return asked
+        if following := told.get("continued_by"):
+            asked = replace(asked, job=following)
+        elif told["state"] in ("failed", "done"):
+            asked = replace(asked, job="", failures=asked.failures + 1 if told["state"] == "failed" else 0)
+        self._asked[shelf] = asked
+        return asked
+
+    def _is_due(self, entry: Entry | None, asked: _Asked | None, news: News, now: datetime) -> bool:
+        if asked is not None and asked.failures:
+            return now - asked.at >= min(self._every * (1 << min(asked.failures - 1, _MOST_DOUBLINGS)), _LONGEST)
+        times = [] if asked is None else [asked.at]
+        if entry is not None:
+            times.append(datetime.fromtimestamp(entry.entered_at, UTC))
+        if not times or now - max(times) >= self._every:
+            return True
+        new = news.since(asked, entry)
+        many_rows, many_commits = self._settings.build_after_rows, self._settings.build_after_commits
+        return bool(many_rows and new.rows >= many_rows) or bool(many_commits and new.commits >= many_commits)
+
+    def _news(self, table: LakeTable, entry: Entry | None, shelf: Shelf, model: str) -> News | None:
+        """What is new since the artifact; None if nothing is."""
+        fed = load_entity(self._lake, table.name).history if table.spec.kind == "entity" else table
+        if fed.snapshot_id is None:
+            return None
+        if entry is None or entry.cut.table_id != table.uuid or entry.model is None or entry.model.name != model:
+            return News(fed.rows, len(fed.snapshots()))
+        if table.spec.kind == "entity":
+            is_same = fed.watermark <= entry.cut.watermark and unchanged_since(table, entry.cut.snapshot_id)
+        else:
+            is_same = unchanged_since(table, entry.cut.snapshot_id)
+        choice = chosen_index(self._lake.registry, shelf.table, model)
+        if choice is not None and datetime.fromisoformat(choice.at).timestamp() > entry.entered_at:
+            is_same = False
+        if is_same and is_declared_alike(shelf, entry, table.spec, model):
+            return None
+        return news_since(fed, entry)
+
+    def _is_unfolded(self, table: LakeTable) -> bool:
+        """Whether an entity has events that are not in its base yet: what is built then was never withdrawn."""
+        return table.spec.kind == "entity" and load_entity(self._lake, table.name).unfolded_rows > 0
+
+
+def news_since(fed: LakeTable, entry: Entry) -> News:
+    """What was committed since the artifact was cut, as far as the snapshots that are left can tell."""
+    commits, before = 0, 0
+    for snapshot in fed.snapshots():
+        is_known = snapshot.watermark is not None and snapshot.watermark <= entry.cut.watermark
+        if snapshot.snapshot_id == entry.cut.snapshot_id or (is_known and entry.cut.base_snapshot_id is not None):
+            before = snapshot.total_rows
+            break
+        commits += snapshot.operation != "replace"
+    else:
+        before = entry.counts.rows
+    return News(abs(fed.rows - before), commits)
+
+
+def _name(profile: Profile | None) -> str | None:
+    return None if profile is None else profile.name

@@ -1,0 +1,256 @@
+"""A build from its request to its report: fold, embed, build, publish, promote, tell. Doing it again finishes it.
+
+Until an artifact is promoted the one before it is current. What a kill leaves of an unfinished one, on this machine or
+on the bucket, is removed by the builds and the clean-ups that come after.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from frazil.crash import crash_point
+from frazil.errors import Conflict, FrazilError, Unavailable
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.registry import Job, ask_job, job_status, open_jobs
+from frazil.serving.artifacts.manifest import MANIFEST, Manifest, decode_manifest, new_generation
+from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.shelf import Shelf, open_shelf
+from frazil.serving.artifacts.write import workplace
+from frazil.serving.builds.ask import KIND, BuildAsk, model_of, must_be_of, parse_build
+from frazil.serving.builds.kept_vectors import NAMES, keep
+from frazil.serving.builds.plan import BuildPlan
+from frazil.serving.builds.process import BuildProcess
+from frazil.serving.builds.readiness import Ready, is_built, planned, ready, wanted_index
+from frazil.serving.profiles import Profile, Profiles
+from frazil.serving.settings import SearchSettings
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[dict[str, Any]], None]
+KEPT = "kept"
+"""Below the folder of builds: the vectors that they keep, a folder for each shelf."""
+_LOOK_SECONDS = 0.1
+_ROUNDS = 3
+_TURN_SECONDS = 60.0
+"""After so long a build that waits for its vectors lets others go first, if any wait."""
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What others do for a build."""
+
+    fold: Callable[[str], None]
+    """Fold all of an entity's history that is there."""
+    embed: Callable[[LakeTable, str], Job]
+    """Ask for a run of this model over the table."""
+    announce: Callable[[str, str], None]
+    """Tell the servers of a shelf that it has a new generation."""
+
+
+class Builds:
+    """Does the jobs of kind `build`, one at a time."""
+
+    def __init__(
+        self, lake: Lake, settings: SearchSettings, folder: Path, hands: Hands, *, turn_seconds: float = _TURN_SECONDS
+    ) -> None:
+        self.lake = lake
+        self.settings = settings
+        self.folder = folder
+        self.hands = hands
+        self.turn_seconds = turn_seconds
+        self.process = BuildProcess()
+
+    def give_up(self) -> None:
+        self.process.give_up()
+
+    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
+        return _Run(self, job, parse_build(job.params), tell).run()
+
+
+class _Waits(Exception):
+    """Its vectors take longer than a turn."""
+
+    def __init__(self, embedding: str) -> None:
+        super().__init__(embedding)
+        self.embedding = embedding
+
+
+class _Run:
+    """One try of one job."""
+
+    def __init__(self, builds: Builds, job: Job, asked: BuildAsk, tell: Tell) -> None:
+        self._builds = builds
+        self._lake = builds.lake
+        self._job = job
+        self._asked = asked
+        self._tell = tell
+        self._began = time.monotonic()
+        self._seconds: dict[str, float] = {}
+
+    def run(self) -> dict[str, Any]:
+        table = self._lake.table(self._asked.table)
+        profile = None if self._asked.profile is None else Profiles(self._lake.registry).get(self._asked.profile)
+        if profile is not None:
+            must_be_of(profile, table.spec)
+        model = model_of(table.spec, profile)
+        name = table.name if profile is None else profile.shelf
+        told = {"table": table.spec.short_name, "shelf": name.removeprefix("main."), "model": model}
+        if table.snapshot_id is None and table.spec.kind != "entity":
+            return {**told, "built": False, "because": "the table has no rows yet", "complete": True}
+        self._fold(table)
+        try:
+            found = self._embedded(model)
+        except _Waits as waits:
+            rest = replace(self._asked, embedding=waits.embedding)
+            next_job = ask_job(self._lake.registry, KIND, self._job.subject, rest.params(), asked_by=self._job.asked_by)
+            return {**told, "built": False, "complete": False, "continued_by": next_job.id}
+        if found is None:
+            return {**told, "built": False, "because": "the table has no rows yet", "complete": True}
+        shelf = open_shelf(self._lake.registry, self._lake.warehouse, name, self._builds.settings)
+        return {**told, **self._build(found, shelf, profile), "complete": True}
+
+    def _fold(self, table: LakeTable) -> None:
+        if table.spec.kind == "entity":
+            began = time.monotonic()
+            self._builds.hands.fold(table.name)
+            self._took("fold", began)
+        crash_point("build_folded")
+
+    def _embedded(self, model: str) -> Ready | None:
+        """The newest snapshot of which every chunk is known; None for a table that has none."""
+        began = time.monotonic()
+        embedding = self._asked.embedding
+        for number in range(_ROUNDS):
+            table = self._lake.table(self._asked.table)
+            if table.snapshot_id is None:
+                return None
+            found = ready(self._lake, table, model, newest_only=number == 0)
+            if found is not None:
+                self._took("embed", began)
+                return found
+            self._wait_for(embedding or self._builds.hands.embed(table, model).id)
+            embedding = None
+        raise Unavailable(
+            f"{self._asked.table} changes faster than it can be embedded",
+            code="build_overtaken",
+            hint="it is tried again; keep more snapshots (pipeline.snapshot_budget)",
+        )
+
+    def _wait_for(self, embedding: str) -> None:
+        crash_point("build_embedding_asked")
+        while True:
+            told = job_status(self._lake.registry, embedding)
+            if told["state"] == "failed":
+                error = told["error"]
+                # Not as what may pass: it was tried several times already.
+                raise FrazilError(
+                    f"its text could not be embedded: {error['message']}",
+                    code=error["code"],
+                    hint=error["hint"],
+                    details=error.get("details"),
+                )
+            if told["state"] == "done":
+                if told.get("continued_by") is None:
+                    return
+                embedding = told["continued_by"]
+                continue
+            if self._builds.process.is_over:
+                raise Unavailable("the pipeline ends", code="build_given_up", hint="the build is done again")
+            progress = told.get("progress") or {}
+            if "looked_at" in progress:
+                self._tell({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
+            if time.monotonic() - self._began > self._builds.turn_seconds and self._others_wait():
+                raise _Waits(embedding)
+            time.sleep(_LOOK_SECONDS)
+
+    def _others_wait(self) -> bool:
+        return any(job.id != self._job.id for job in open_jobs(self._lake.registry, [KIND]))
+
+    def _build(self, found: Ready, shelf: Shelf, profile: Profile | None) -> dict[str, Any]:
+        builds = self._builds
+        kept = builds.folder / KEPT / shelf.table
+        index = wanted_index(self._lake, shelf.table, found.model.name, profile)
+        plan = planned(self._lake, found, shelf.table, index=index, vss=builds.settings.duckdb_vss, kept=kept)
+        if not self._asked.force and (current := is_built(shelf, plan, found.table)) is not None:
+            return {"built": False, "because": "nothing has changed since", **_told(current), **self._times()}
+        with workplace(builds.folder / "work") as place:
+            crash_point("build_begun")
+            report = builds.process.build(plan, place, new_generation(), self._tell)
+            self._seconds |= report["seconds"]
+            manifest = decode_manifest((place / "artifact" / MANIFEST).read_bytes())
+            entry = self._published(shelf, place / "artifact")
+            self._keep(kept, place, manifest, plan)
+        is_current = self._promoted(shelf, entry)
+        self._tidy(shelf)
+        return {
+            "built": True,
+            "is_current": is_current,
+            **_told(entry),
+            "vectors_kept": report["taken"]["kept"],
+            "vectors_read": report["taken"]["read"],
+            "index": manifest.index,
+            "files": {file.path: file.size for file in manifest.files},
+            **self._times(),
+        }
+
+    def _published(self, shelf: Shelf, folder: Path) -> Entry:
+        began = time.monotonic()
+        crash_point("build_before_publish")
+        entry = shelf.publish(folder)
+        self._took("publish", began)
+        return entry
+
+    def _keep(self, kept: Path, place: Path, manifest: Manifest, plan: BuildPlan) -> None:
+        with suppress(OSError):  # it only saves time
+            keep(kept, place / "artifact", place / "spill" / NAMES, manifest, plan.origin)
+
+    def _promoted(self, shelf: Shelf, entry: Entry) -> bool:
+        """Whether it is current now, and not one that another built of newer rows meanwhile."""
+        try:
+            shelf.promote(entry.generation)
+        except Conflict as conflict:
+            if conflict.code != "artifact_older":
+                raise
+            return False
+        crash_point("build_promoted")
+        try:
+            self._builds.hands.announce(shelf.table, entry.generation)
+        except FrazilError as error:
+            # Servers look by themselves every few seconds; it is not worth a build.
+            log.warning("cannot announce %s of %s: %s", entry.generation, shelf.table, error)
+        return True
+
+    def _tidy(self, shelf: Shelf) -> None:
+        try:
+            shelf.tidy()
+        except FrazilError as error:
+            log.warning("cannot tidy the artifacts of %s: %s", shelf.table, error)
+
+    def _took(self, step: str, began: float) -> None:
+        self._seconds[step] = round(self._seconds.get(step, 0.0) + time.monotonic() - began, 3)
+
+    def _times(self) -> dict[str, Any]:
+        return {"seconds": round(time.monotonic() - self._began, 3), "steps": self._seconds}
+
+
+def _told(entry: Entry) -> dict[str, Any]:
+    counts = entry.counts
+    return {
+        "generation": entry.generation,
+        "snapshot_id": entry.cut.snapshot_id,
+        "watermark": entry.cut.watermark,
+        "version": entry.model.version if entry.model else None,
+        "dims": entry.model.dims if entry.model else None,
+        "rows": counts.rows,
+        "documents": counts.documents,
+        "chunks": counts.chunks,
+        "vectors": counts.vectors,
+        "quarantined": counts.quarantined,
+        "bytes": entry.size,
+    }

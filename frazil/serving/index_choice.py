@@ -1,0 +1,60 @@
+"""Which index a shelf's artifacts are built with, where somebody chose: by a trial, or by hand.
+
+Where nobody did, the default follows the number of vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from frazil.serving.artifacts.documents import Documents, change
+from frazil.serving.vectors.config import IndexConfig
+
+PREFIX = "chosen-index/"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """It counts for the model that it was measured with."""
+
+    model: str
+    config: dict[str, object]
+    because: str
+    at: str
+
+    @property
+    def index(self) -> IndexConfig:
+        return IndexConfig.parse(self.config)
+
+
+def chosen_index(documents: Documents, shelf: str, model: str) -> Choice | None:
+    """What was chosen for this shelf and model; None: the default."""
+    return _choices(documents, shelf).get(model)
+
+
+def choose_index(documents: Documents, shelf: str, model: str, config: IndexConfig, because: str) -> Choice:
+    """The next build takes it. Several models each keep their own."""
+    choice = Choice(model, config.as_json(), because, datetime.now(UTC).isoformat())
+    change(documents, PREFIX + shelf, lambda body: msgspec.json.encode({**_decoded(body), model: choice}))
+    return choice
+
+
+def forget_index(documents: Documents, shelf: str, model: str) -> None:
+    """Back to the default."""
+    change(
+        documents,
+        PREFIX + shelf,
+        lambda body: msgspec.json.encode({name: one for name, one in _decoded(body).items() if name != model}),
+    )
+
+
+def _choices(documents: Documents, shelf: str) -> dict[str, Choice]:
+    document = documents.get(PREFIX + shelf)
+    return _decoded(None if document is None else document.body)
+
+
+def _decoded(body: bytes | None) -> dict[str, Choice]:
+    return {} if body is None else msgspec.json.decode(body, type=dict[str, Choice])

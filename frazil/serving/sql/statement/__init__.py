@@ -1,0 +1,1 @@
+"""SQL statements: parsed, judged, allowed or refused before they run."""

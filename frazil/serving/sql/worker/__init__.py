@@ -1,0 +1,19 @@
+"""SQL worker: a forked, sandboxed process with a locked DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy import lazy_door
+
+if TYPE_CHECKING:
+    from frazil.serving.sql.worker.duckdb_types import DuckType as DuckType
+    from frazil.serving.sql.worker.duckdb_types import parse_type as parse_type
+    from frazil.serving.sql.worker.entity_overlay import Folding as Folding
+    from frazil.serving.sql.worker.json_values import cells as cells
+    from frazil.serving.sql.worker.sandbox import walls_of_this_kernel as walls_of_this_kernel
+    from frazil.serving.sql.worker.selection import Selection as Selection
+    from frazil.serving.sql.worker.views import quoted as quoted
+    from frazil.serving.sql.worker.views import sql_type as sql_type
+
+__getattr__, __all__ = lazy_door(__name__)

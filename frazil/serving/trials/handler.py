@@ -1,0 +1,192 @@
+"""A trial job from its request to its report. Doing it again finishes it: what is journalled is not tried again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from frazil.embedding import OWN, ModelSettings, ModelSpec, find_model_spec
+from frazil.errors import FrazilError, InvalidInput
+from frazil.lake.catalog import Lake, LakeTable
+from frazil.lake.derived import journal_trials, read_trials
+from frazil.registry import Job
+from frazil.serving.artifacts.shelf import Shelf, open_shelf
+from frazil.serving.artifacts.write import workplace
+from frazil.serving.profiles import Profiles
+from frazil.serving.settings import SearchSettings
+from frazil.serving.trials.ask import TrialAsk, parse_trial
+from frazil.serving.trials.children import Children
+from frazil.serving.trials.compare import Compare
+from frazil.serving.trials.dataset import Dataset, model_of, sample, stored_rows, take
+from frazil.serving.trials.eval_set import EvalSet, Prepare, made_from
+from frazil.serving.trials.host import engines, machine
+from frazil.serving.trials.rule import Rule, leading
+from frazil.serving.trials.run import Run
+from frazil.serving.trials.trial_rows import told_trial
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Trials:
+    """Does the jobs of the kind `trial`."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        models: Mapping[str, ModelSettings],
+        settings: SearchSettings,
+        *,
+        scratch: Path,
+        nice: int = 10,
+    ) -> None:
+        self._lake = lake
+        self._models = models
+        self._settings = settings
+        self._scratch = scratch
+        self._children = Children(nice)
+
+    def give_up(self) -> None:
+        self._children.give_up()
+
+    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
+        asked = parse_trial(job.params)
+        table = self._lake.table(asked.table)
+        with workplace(self._scratch) as folder:
+            if asked.models:
+                return self._compared(job, asked, table, folder, tell)
+            return self._tried(job, asked, table, folder, tell)
+
+    def _tried(self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, tell: Tell) -> dict[str, Any]:
+        began = time.monotonic()
+        deadline = began + asked.limit_seconds
+        shelf, model = shelf_and_model(self._lake, table, asked.profile, asked.model, self._settings)
+        dataset = take(self._lake, table, shelf, model, folder, max_vectors=asked.max_vectors, seed=asked.seed)
+        spec = self._spec(model)
+        eval_set = _eval_set(asked, dataset, spec)
+        made = not asked.eval_set
+        task = Prepare(folder, eval_set.questions, spec, dataset.version, asked.k, is_made=made)
+        prepared = self._children.run(task, timeout_seconds=asked.limit_seconds)
+        known = read_trials(self._lake, table.name, run=job.id)
+
+        def journal(rows: list[dict[str, Any]]) -> None:
+            journal_trials(self._lake, table.spec, job.id, rows)
+
+        run = Run(job.id, asked, dataset, eval_set, prepared, self._children, journal, known, deadline)
+        run.all(tell)
+        rule = Rule.parse(asked.rule)
+        won = leading([row for row in run.rows if row["state"] == "ok"], rule)
+        return {
+            "table": table.spec.short_name,
+            "run": job.id,
+            **dataset.body(),
+            "k": asked.k,
+            "queries": len(prepared.kept),
+            "asked": eval_set.asked,
+            "left_out": prepared.left_out,
+            "trials": [told_trial(row) for row in run.rows],
+            "left": run.left,
+            "rule": str(rule),
+            "best": None if won is None else won["trial"],
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+    def _compared(self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, tell: Tell) -> dict[str, Any]:
+        """Each model over the vectors of the same documents, asked the same questions."""
+        began = time.monotonic()
+        model_of(table.spec)
+        datasets = self._same_documents(asked, table, folder)
+        first = datasets[0]
+        eval_set = _eval_set(asked, first, self._spec(first.model))
+        if not any(question.expected for question in eval_set.questions):
+            raise InvalidInput(
+                "models are compared by documents that should be found, and no query says which",
+                code="nothing_expected",
+                hint='{"text": "how to skate", "expected": ["n1"]}',
+            )
+        known = {row["model"]: row for row in read_trials(self._lake, table.name, run=job.id)}
+        rows = []
+        for number, dataset in enumerate(datasets):
+            tell({"compared": number, "of": len(datasets)})
+            rows.append(known.get(dataset.model) or self._asked_of(job, asked, dataset, eval_set))
+        journal_trials(self._lake, table.spec, job.id, [row for row in rows if row["model"] not in known])
+        return {
+            "table": table.spec.short_name,
+            "run": job.id,
+            "k": asked.k,
+            "queries": len(eval_set.questions),
+            "documents": len(set(first.documents)),
+            "asked": eval_set.asked,
+            "models": [told_trial(row) for row in rows],
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+    def _same_documents(self, asked: TrialAsk, table: LakeTable, folder: Path) -> list[Dataset]:
+        stored = {model: stored_rows(self._lake, table, model) for model in asked.models}
+        documents = {model: rows.documents() for model, rows in stored.items()}
+        common = sorted(set.intersection(*(set(names) for names in documents.values())))
+        if not common:
+            raise InvalidInput("these models have no document in common", code="nothing_in_common", hint="frazil embed")
+        most = max(len(names) for names in documents.values())
+        kept_share = min(1.0, asked.max_vectors / most)
+        chosen = {common[at] for at in sample(len(common), max(1, int(len(common) * kept_share)), asked.seed)}
+        found = []
+        for model, rows in stored.items():
+            is_in = np.array([name in chosen for name in documents[model]])
+            found.append(rows.dataset(table.name, rows.newest[is_in], folder / model))
+        return found
+
+    def _asked_of(self, job: Job, asked: TrialAsk, dataset: Dataset, eval_set: EvalSet) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            **dataset.body(),
+            "run": job.id,
+            "trial": dataset.model,
+            "tried_at": datetime.now(UTC),
+            "purpose": "model",
+            "state": "ok",
+            "kind": "flat",
+            "config": '{"kind": "flat"}',
+            "queries": len(eval_set.questions),
+            "asked": eval_set.asked,
+            "eval_set": eval_set.id,
+            "k": asked.k,
+            "machine": machine(),
+            "engines": engines(),
+        }
+        try:
+            spec = self._spec(dataset.model)
+            documents = tuple(dataset.documents)
+            task = Compare(dataset.folder, documents, eval_set.questions, spec, dataset.version, asked.k)
+            found = self._children.run(task, timeout_seconds=asked.trial_seconds)
+        except FrazilError as error:
+            return {**row, "state": "failed", "reason": f"{error.code}: {error.message}"[:500]}
+        reasons = ", ".join(f"{why} ({number})" for why, number in found.left_out.items())
+        reason = f"queries without a vector: {reasons}" if reasons else None
+        return {**row, "hit_rate": found.hit_rate, "mrr": found.mrr, "p50_ms": found.p50_ms, "reason": reason}
+
+    def _spec(self, model: str) -> ModelSpec | None:
+        return None if model == OWN else find_model_spec(model, self._models)
+
+
+def shelf_and_model(
+    lake: Lake, table: LakeTable, profile: str | None, model: str | None, settings: SearchSettings
+) -> tuple[Shelf, str]:
+    """Whose index is meant: the table's, or that of a profile; and of which model."""
+    of_table = model_of(table.spec)
+    name = table.name
+    if profile is not None:
+        found = Profiles(lake.registry).get(profile)
+        if found.table != table.name:
+            raise InvalidInput(f"the profile {profile!r} is of another table", code="bad_trial", hint=found.table)
+        name, of_table = found.shelf, found.model or of_table
+    return open_shelf(lake.registry, lake.warehouse, name, settings), model or of_table
+
+
+def _eval_set(asked: TrialAsk, dataset: Dataset, spec: ModelSpec | None) -> EvalSet:
+    if asked.eval_set:
+        return EvalSet(asked.eval_set, "given")
+    return made_from(dataset, asked.queries, asked.seed, has_model=spec is not None)
