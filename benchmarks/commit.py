@@ -23,7 +23,7 @@ from benchmarks.workbench import Profile, TimedStream, Workbench, spark_workbenc
 from frazil.bus import EventBus, Message, Stream, open_bus
 from frazil.errors import FrazilError
 from frazil.events import ROWS
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.settings import Settings
 
 GOAL_RATIO = 0.6
@@ -107,14 +107,14 @@ async def _drain(
     stream = await bus.create(name)
     table = bench.lake.create(load.spec(name), stream=name, identity=stream.identity)
     await _fill(stream, backlog)
-    limits = Limits(
+    limits = BatchLimits(
         max_rows=settings.pipeline.max_batch_rows,
         max_bytes=int(settings.pipeline.max_batch_bytes),
         max_age_seconds=settings.pipeline.max_batch_age_seconds,
     )
     with ThreadPoolExecutor(settings.pipeline.parallel_tables) as executor, profile.of_commits():
         committer = Committer(
-            SparkTarget(bench.lake, table.name, bench.session),
+            SparkCommitTarget(bench.lake, table.name, bench.session),
             TimedStream(stream, profile),
             window_seconds=settings.ingest.dedupe_window_hours * 3600,
             limits=limits,

@@ -19,8 +19,8 @@ from frazil.bus import Stream
 from frazil.bus.memory import MemoryBus
 from frazil.errors import FrazilError
 from frazil.lake.catalog import Entity, create_entity, load_entity
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
-from frazil.pipeline.entities import Folder
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
+from frazil.pipeline.entities import FoldCommitter
 
 NAME = "main.folded"
 _WINDOW_SECONDS = 86_400.0
@@ -33,12 +33,12 @@ async def folds_and_merges(
     stream = await MemoryBus().create("folded")
     create_entity(bench.lake, entity_load.spec(NAME), stream=stream.name, identity=stream.identity)
     committer = Committer(
-        SparkTarget(bench.lake, f"{NAME}__history", bench.session),
+        SparkCommitTarget(bench.lake, f"{NAME}__history", bench.session),
         stream,
         window_seconds=_WINDOW_SECONDS,
-        limits=Limits(max_age_seconds=0.0),
+        limits=BatchLimits(max_age_seconds=0.0),
     )
-    folding = Folder(bench.lake, NAME, bench.session)
+    folding = FoldCommitter(bench.lake, NAME, bench.session)
     await _commit(stream, committer, bench, range(rows))
     while await asyncio.to_thread(folding.fold):
         continue
@@ -64,7 +64,7 @@ async def _commit(stream: Stream, committer: Committer, bench: Workbench, keys: 
         continue
 
 
-def _fold(folding: Folder, changes: int) -> float:
+def _fold(folding: FoldCommitter, changes: int) -> float:
     began = time.perf_counter()
     done = folding.fold()
     seconds = time.perf_counter() - began

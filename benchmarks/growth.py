@@ -23,7 +23,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.errors import FrazilError
 from frazil.lake.catalog import LakeTable
 from frazil.pipeline import pipeline as service
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.settings import Settings
 from frazil.storage import local_path
 
@@ -51,13 +51,13 @@ class Grower:
         self._stream = stream
         self._budget = settings.pipeline.snapshot_budget
         self._table = bench.lake.create(self._spec, stream=name, identity=stream.identity)
-        self._target = SparkTarget(bench.lake, self._table.name, bench.session)
+        self._target = SparkCommitTarget(bench.lake, self._table.name, bench.session)
         window = settings.ingest.dedupe_window_hours * 3600
         self._committer = Committer(
             self._target,
             stream,
             window_seconds=window,
-            limits=Limits(max_age_seconds=settings.pipeline.max_batch_age_seconds),
+            limits=BatchLimits(max_age_seconds=settings.pipeline.max_batch_age_seconds),
         )
         self.samples: list[Sample] = []
 

@@ -25,7 +25,7 @@ from frazil.runtime.data_dir import DataDir
 from frazil.runtime.embedded_parts import embedded_parts
 from frazil.runtime.machine_checks import free_port
 from frazil.runtime.processes import of_run
-from frazil.runtime.supervisor import Part
+from frazil.runtime.supervisor import SupervisedPart
 from frazil.settings import ServerSettings, Settings
 
 START_SECONDS = 180.0
@@ -111,7 +111,7 @@ class Child:
         return Unavailable(f"{self._name} ended in the middle of the benchmark", details={"log": last})
 
 
-def wait_for_part(part: Part, child: Child) -> None:
+def wait_for_part(part: SupervisedPart, child: Child) -> None:
     deadline = time.monotonic() + START_SECONDS
     while (doing := part.probe(child.process.pid)) is not None:
         if child.process.poll() is not None or time.monotonic() > deadline:

@@ -16,7 +16,7 @@ from benchmarks.served_set import ServedSet
 from benchmarks.vector_controls import GOAL_RECALL, Asked, Options, VectorControls
 from benchmarks.vector_set import SHARES, Floats, K, VectorSet
 from frazil.serving import Bitmap
-from frazil.serving.search import Allowed, Ask, Reading
+from frazil.serving.search import Allowed, Ask, SearchState
 
 ASKS = 200
 """Queries of a round."""
@@ -118,7 +118,7 @@ class _Below:
 
     below: int
 
-    def __call__(self, reading: Reading) -> Allowed:
+    def __call__(self, reading: SearchState) -> Allowed:
         assert reading.generation is not None
         slots = reading.generation.contents.rows.column("slot").to_numpy()
         return Allowed(Bitmap.of_mask(slots < self.below))

@@ -19,18 +19,18 @@ from frazil.serving import SearchSettings
 from frazil.serving.artifacts import (
     CHUNK_SCHEMA,
     PREFIX,
-    Cut,
-    Entry,
+    ArtifactEntry,
+    ArtifactModel,
+    ArtifactSource,
     LocalCopies,
     Manifest,
-    Model,
     Shelf,
-    Source,
+    SourceState,
     open_shelf,
 )
-from frazil.serving.artifacts.parts import DuckPart, IndexPart, Part, TextPart
+from frazil.serving.artifacts.parts import ArtifactPart, DuckPart, IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.search import Searchable, Serving
+from frazil.serving.search import Searchable, ServedGenerations
 from frazil.serving.text import TextLayout
 from frazil.storage import open_objects
 
@@ -52,7 +52,7 @@ class GivenVectors:
 class Built:
     """One artifact, from its source to the shelf: the seconds of every step."""
 
-    entry: Entry
+    entry: ArtifactEntry
     manifest: Manifest
     seconds: dict[str, float]
 
@@ -65,7 +65,7 @@ class ServedSet:
         self.searchable = Searchable(
             table=TABLE, schema=SCHEMA, key=("_id",), text=("body",), model=GivenVectors(), vector="vector"
         )
-        self.serving = Serving(self.searchable, copies)
+        self.serving = ServedGenerations(self.searchable, copies)
         self._folder = folder
         self._shelf = shelf
         self._builds = 0
@@ -74,7 +74,7 @@ class ServedSet:
         """All parts of an artifact, brought to the shelf. `told` ends every sentence, to tell generations apart."""
         self._builds += 1
         folder = self._folder / f"build-{self._builds}"
-        parts: list[Part] = [IndexPart(), TextPart(TextLayout(("body",))), DuckPart(dims=DIMS)]
+        parts: list[ArtifactPart] = [IndexPart(), TextPart(TextLayout(("body",))), DuckPart(dims=DIMS)]
         began = time.perf_counter()
         manifest = write_artifact(self._source(told, watermark), folder, parts)
         built = time.perf_counter()
@@ -89,15 +89,15 @@ class ServedSet:
         }
         return Built(entry, manifest, seconds)
 
-    def _source(self, told: str, watermark: int) -> Source:
-        return Source(
+    def _source(self, told: str, watermark: int) -> ArtifactSource:
+        return ArtifactSource(
             table=TABLE,
-            cut=Cut("bench", watermark, snapshot_id=watermark, table_id="bench"),
+            cut=SourceState("bench", watermark, snapshot_id=watermark, table_id="bench"),
             schema=SCHEMA,
             rows=self._rows(told),
             chunks=self._chunks(),
             vectors=(self.made.vectors[start : start + _BATCH] for start in self._starts()),
-            model=Model(GivenVectors.name, GivenVectors.version, DIMS),
+            model=ArtifactModel(GivenVectors.name, GivenVectors.version, DIMS),
         )
 
     def _starts(self) -> range:

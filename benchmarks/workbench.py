@@ -19,7 +19,7 @@ from frazil.lake.catalog import Lake, LakeTable
 from frazil.pipeline import open_session
 from frazil.pipeline.commit import committer, target
 from frazil.pipeline.jobs import SparkTasks
-from frazil.pipeline.sources.postgres import Tools
+from frazil.pipeline.sources.postgres import LoadServices
 from frazil.runtime import open_the_lake, open_warehouse
 from frazil.settings import Settings
 
@@ -31,13 +31,13 @@ class Workbench:
     """A SparkSession; benchmarks only pass it on, or write as a user of Spark would."""
 
 
-def bulk_tools(bench: Workbench) -> Tools:
+def bulk_tools(bench: Workbench) -> LoadServices:
     """What a bulk job needs, without a bus: tables are made without a stream, and nothing is sent as events."""
 
     def make(spec: TableSpec) -> LakeTable:
         return bench.lake.create(spec, stream="", identity="")
 
-    return Tools(bench.lake, SparkTasks(bench.session), make, _NoBus(), lambda name: None)
+    return LoadServices(bench.lake, SparkTasks(bench.session), make, _NoBus(), lambda name: None)
 
 
 class _NoBus:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from frazil.bus import Stream
 from frazil.lake.catalog import Lake, LakeTable, open_lake
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.pipeline.session import catalog_settings
 from frazil.storage import Warehouse
 from tests.contract.fault_proxy import FaultProxy, running_proxy
@@ -46,15 +46,15 @@ class Store:
     session: SparkSession
     settings: dict[str, str]
 
-    def target(self, table: LakeTable) -> SparkTarget:
+    def target(self, table: LakeTable) -> SparkCommitTarget:
         return StoreTarget(self, table.name)
 
-    def committer(self, table: LakeTable, stream: Stream, target: SparkTarget | None = None) -> Committer:
-        limits = Limits(max_age_seconds=0.0)
+    def committer(self, table: LakeTable, stream: Stream, target: SparkCommitTarget | None = None) -> Committer:
+        limits = BatchLimits(max_age_seconds=0.0)
         return Committer(target or self.target(table), stream, window_seconds=86_400.0, limits=limits)
 
 
-class StoreTarget(SparkTarget):
+class StoreTarget(SparkCommitTarget):
     """A target in a session that was told of another catalog than the one Spark was started with."""
 
     def __init__(self, store: Store, name: str) -> None:

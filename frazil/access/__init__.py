@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.access.access_control import Access as Access
+    from frazil.access.access_control import AccessControl as AccessControl
     from frazil.access.audit import AuditEntry as AuditEntry
     from frazil.access.audit import AuditLog as AuditLog
     from frazil.access.audited import Trace as Trace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frazil.access.mask_salt import shared_mask_salt as shared_mask_salt
     from frazil.access.quotas import KINDS as KINDS
     from frazil.access.quotas import Memory as Memory
-    from frazil.access.quotas import Place as Place
+    from frazil.access.quotas import QuotaPlace as QuotaPlace
     from frazil.access.quotas import Quotas as Quotas
     from frazil.access.rate_limit import RateLimited as RateLimited
     from frazil.access.settings import AccessSettings as AccessSettings

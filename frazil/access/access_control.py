@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.access.audit import AuditEntry, AuditLog
-from frazil.access.denied_log import Refusals
+from frazil.access.denied_log import DeniedLog
 from frazil.access.identity import ADMIN, Identity
-from frazil.access.rate_limit import RateLimited, Rates
+from frazil.access.rate_limit import RateLimited, RateLimiter
 from frazil.access.settings import AccessSettings
-from frazil.access.token_cache import KnownTokens
-from frazil.access.token_secret import digest, id_of, same
+from frazil.access.token_cache import TokenCache
+from frazil.access.token_secret import digest, digests_equal, id_of
 from frazil.access.token_store import TokenStore
 from frazil.errors import Denied, FrazilError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Access:
+class AccessControl:
     """`start` before the first call, `close` after the last."""
 
     def __init__(
@@ -33,14 +33,14 @@ class Access:
         self.settings = settings or AccessSettings()
         self.tokens = TokenStore(registry)
         self.audit = AuditLog(audit_folder, max_file_bytes=int(self.settings.audit_file_bytes))
-        self._refusals = Refusals(self.audit, per_second=self.settings.denied_per_second)
-        self._known = KnownTokens(
+        self._refusals = DeniedLog(self.audit, per_second=self.settings.denied_per_second)
+        self._known = TokenCache(
             self.tokens,
             poll_seconds=self.settings.poll_seconds,
             stale_seconds=self.settings.stale_seconds,
             each_poll=self._refusals.flush,
         )
-        self._rates = Rates()
+        self._rates = RateLimiter()
         self._admin_digest = digest(admin_token)
 
     async def start(self) -> None:
@@ -57,7 +57,7 @@ class Access:
     async def identify(self, bearer: str) -> Identity:
         """Who holds this token. What is unknown, wrong, expired or revoked is `Denied` in the same words."""
         presented = digest(bearer)
-        if same(presented, self._admin_digest):
+        if digests_equal(presented, self._admin_digest):
             return ADMIN
         token_id = id_of(bearer)
         record = await self._known.find(token_id) if token_id is not None else None

@@ -19,7 +19,7 @@ class _Second:
     left_out: int = 0
 
 
-class Refusals:
+class DeniedLog:
     """Logs each refusal, up to `per_second` of one address; of the rest, how many they were.
 
     Above `MAX_ADDRESSES` in one second, further addresses are counted as one, named "others".

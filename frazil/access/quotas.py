@@ -1,8 +1,8 @@
 """Quotas: how many requests, waits and bytes one token, and all tokens together, may have in flight.
 
-A `Place` is what one request holds: itself, at most one wait, and the memory of its body. Everything is taken through a
-context manager and is given back when that is left; what a place still holds when its request ends goes with it. So no
-cancellation, wherever it falls, leaves anything behind.
+A `QuotaPlace` is what one request holds: itself, at most one wait, and the memory of its body. Everything is taken
+through a context manager and is given back when that is left; what a place still holds when its request ends goes with
+it. So no cancellation, wherever it falls, leaves anything behind.
 
 Admins have no share of their own to keep to. A reserve of each kind is theirs alone, so that they can look and act
 while everybody else's places are taken.
@@ -122,10 +122,10 @@ class Quotas:
         )
 
     @contextmanager
-    def request(self, identity: Identity) -> Iterator[Place]:
+    def request(self, identity: Identity) -> Iterator[QuotaPlace]:
         """A place for one request, until this is left."""
         self.take("requests", identity, 1)
-        place = Place(self, identity)
+        place = QuotaPlace(self, identity)
         try:
             yield place
         finally:
@@ -159,7 +159,7 @@ def _places(total: int, settings: AccessSettings) -> Limit:
     return Limit(total=total, per_token=per_token, with_admins=total + settings.admin_reserve)
 
 
-class Place:
+class QuotaPlace:
     """What one request holds."""
 
     def __init__(self, quotas: Quotas, identity: Identity) -> None:
@@ -229,7 +229,7 @@ class Place:
 class Memory:
     """The memory of one step of a request."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: QuotaPlace) -> None:
         self._place = place
         self.size = 0
 

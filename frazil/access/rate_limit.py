@@ -16,7 +16,7 @@ class RateLimited(Unavailable):
     status = 429
 
 
-class Rates:
+class RateLimiter:
     """The buckets of one gateway: with several gateways, a caller has as many times the rate.
 
     Buckets of those who called longest ago are forgotten above `max_buckets`. They have filled up again meanwhile,

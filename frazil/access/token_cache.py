@@ -21,7 +21,7 @@ _ABSENT_SECONDS = 1.0
 _MAX_ABSENT = 1000
 
 
-class KnownTokens:
+class TokenCache:
     """Follows the store. An id that is not known is looked for once, so that a new token works at once everywhere.
 
     While the store cannot be reached, known tokens go on for `stale_seconds`; after that nobody is let in by a token,

@@ -46,7 +46,7 @@ def digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def same(first: bytes, second: bytes) -> bool:
+def digests_equal(first: bytes, second: bytes) -> bool:
     """Whether two digests are equal, in the same time for each that is not."""
     return hmac.compare_digest(first, second)
 

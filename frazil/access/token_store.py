@@ -16,7 +16,7 @@ import msgspec
 
 from frazil.access.grants import Grant
 from frazil.access.identity import Identity
-from frazil.access.token_secret import PREFIX, digest, new_id, new_secret, same
+from frazil.access.token_secret import PREFIX, digest, digests_equal, new_id, new_secret
 from frazil.errors import Conflict, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TokenRecord:
         """Whether the digest is of a secret that opens this token now."""
         valid = [self.digest, *(old.digest for old in self.old_secrets if old.until > now)]
         # All are compared, so that the time tells nothing.
-        return any([same(presented, known) for known in valid]) and self.state(now) == "active"
+        return any([digests_equal(presented, known) for known in valid]) and self.state(now) == "active"
 
     def not_noted_lately(self, used_at: datetime) -> bool:
         return self.last_used_at is None or used_at - self.last_used_at > TOUCH_AFTER

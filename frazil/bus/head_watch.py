@@ -10,7 +10,7 @@ from frazil.errors import Unavailable
 _RETRY_SECONDS = 0.2
 
 
-class News:
+class HeadWatch:
     """The highest sequence heard of, and those who wait for a higher one."""
 
     def __init__(self, look_again_seconds: float) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from frazil.bus import BusMoved, Delivery, Message, StreamMissing
-from frazil.bus.head_watch import News
-from frazil.bus.nats_connection import REQUEST_SECONDS, ApiError, Link, NoAnswerer, answer
+from frazil.bus.head_watch import HeadWatch
+from frazil.bus.nats_connection import REQUEST_SECONDS, ApiError, NatsConnection, NoResponder, answer
 from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
@@ -58,7 +58,9 @@ _STORE_FAILED = 10077
 class NatsBus:
     """`EventBus` on JetStream. Reads have a connection of their own: a large one would delay the acks."""
 
-    def __init__(self, url: str, credentials: Mapping[str, str], max_bytes: int, writer: Link, reader: Link) -> None:
+    def __init__(
+        self, url: str, credentials: Mapping[str, str], max_bytes: int, writer: NatsConnection, reader: NatsConnection
+    ) -> None:
         self.url = url
         self.credentials = credentials
         self.writer = writer
@@ -74,9 +76,9 @@ class NatsBus:
         `credentials` has `user` and `password`, and for `check` also `system_user` and `system_password`.
         """
         user, password = credentials.get("user", ""), credentials.get("password", "")
-        writer = await Link.connect(url, user=user, password=password)
+        writer = await NatsConnection.connect(url, user=user, password=password)
         try:
-            reader = await Link.connect(url, user=user, password=password)
+            reader = await NatsConnection.connect(url, user=user, password=password)
         except BaseException:
             await writer.close()
             raise
@@ -181,7 +183,7 @@ class NatsStream:
         self._stream = _stream_name(name)
         self._subject = _subject(name, identity)
         self._batches = asyncio.Semaphore(_BATCHES_AT_A_TIME)
-        self._news = News(LOOK_AGAIN_SECONDS)
+        self._news = HeadWatch(LOOK_AGAIN_SECONDS)
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -200,7 +202,7 @@ class NatsStream:
                 return await self._publish_one(messages[0], message_id, expected_last)
             async with self._batches:
                 return await self._publish_batch(messages, message_id, expected_last)
-        except NoAnswerer as error:
+        except NoResponder as error:
             await self._info()
             raise unknown("a publish", "the stream is not up yet") from error
         except ApiError as error:
@@ -286,7 +288,7 @@ class NatsStream:
                 replies = await self._bus.reader.collect(
                     f"$JS.API.DIRECT.GET.{self._stream}", wanted, _ends_a_read, seconds=30.0
                 )
-            except NoAnswerer as error:
+            except NoResponder as error:
                 await self._info()
                 raise unknown("a read", "the stream is not up yet") from error
         found = [self._delivery(reply) for reply in replies if not _ends_a_read(reply)]

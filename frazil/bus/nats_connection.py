@@ -35,7 +35,7 @@ _REDIAL_SECONDS = (0.02, 1.0)
 Callback = Callable[[Msg], Awaitable[None]]
 
 
-class NoAnswerer(Exception):
+class NoResponder(Exception):
     """Nobody listens on this subject: no such stream, or JetStream is not up."""
 
 
@@ -57,7 +57,7 @@ class _Expected:
     replies: list[Msg] = field(default_factory=list)
 
 
-class Link:
+class NatsConnection:
     """A connection that is made anew for ever. Its listeners are called after each time."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
@@ -76,7 +76,7 @@ class Link:
         self.listeners: list[Callable[[], None]] = []
 
     @classmethod
-    async def connect(cls, url: str, *, user: str = "", password: str = "") -> Link:
+    async def connect(cls, url: str, *, user: str = "", password: str = "") -> NatsConnection:
         """Connect, or say why not: `Denied` for wrong credentials, `Unavailable` when nobody is there."""
         link = cls(url, user, password)
         await link._dial()
@@ -133,7 +133,7 @@ class Link:
         payload = b"" if body is None else json.dumps(body).encode()
         try:
             reply = await self.request(f"$JS.API.{verb}", payload)
-        except NoAnswerer as error:
+        except NoResponder as error:
             raise unknown(verb, "JetStream is not up on this server") from error
         return answer(reply)
 
@@ -164,7 +164,7 @@ class Link:
         finally:
             del self._in_flight[token]
         if _nobody_listens(expected.replies[-1]):
-            raise NoAnswerer(subject)
+            raise NoResponder(subject)
         return expected.replies
 
     async def send(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:

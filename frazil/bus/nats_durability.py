@@ -8,7 +8,7 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from frazil.bus.nats_connection import Link, NoAnswerer
+from frazil.bus.nats_connection import NatsConnection, NoResponder
 from frazil.bus.stream_rules import MAX_MESSAGE_BYTES, unknown
 from frazil.errors import Denied, Misconfigured
 
@@ -16,7 +16,7 @@ _OLDEST = (2, 15, 1)
 _DUPLICATE_WINDOW_AT_LEAST = int(120e9)
 
 
-async def check_server(url: str, credentials: Mapping[str, str], link: Link) -> dict[str, str]:
+async def check_server(url: str, credentials: Mapping[str, str], link: NatsConnection) -> dict[str, str]:
     """The settings in force on every server of the cluster; raises `Misconfigured` at the first that is wrong."""
     version = ".".join(str(part) for part in link.server_version)
     if link.server_version < _OLDEST:
@@ -68,7 +68,7 @@ def check_stream(name: str, config: Mapping[str, Any]) -> None:
 async def _check_authorisation(url: str) -> None:
     """Come without a name, as anybody could: the server must close the door."""
     try:
-        stranger = await Link.connect(url)
+        stranger = await NatsConnection.connect(url)
     except Denied:
         return
     await stranger.close()
@@ -86,7 +86,7 @@ async def _ask_servers(url: str, credentials: Mapping[str, str]) -> dict[str, di
             hint="give system_user and system_password in the credentials of the bus",
         )
     try:
-        system = await Link.connect(
+        system = await NatsConnection.connect(
             url, user=credentials["system_user"], password=credentials.get("system_password", "")
         )
     except Denied as error:
@@ -104,7 +104,7 @@ async def _ask_servers(url: str, credentials: Mapping[str, str]) -> dict[str, di
             return len(seen) >= count
 
         replies = await system.collect("$SYS.REQ.SERVER.PING.JSZ", b"{}", heard_all)
-    except NoAnswerer as error:
+    except NoResponder as error:
         raise Misconfigured(
             "the system credentials do not belong to the NATS system account",
             hint="set system_account in the server's configuration, and give a user of that account",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from frazil.bus import BusMoved, Delivery, Message, StreamMissing
-from frazil.bus.head_watch import News
+from frazil.bus.head_watch import HeadWatch
 from frazil.bus.postgres_connection import CHANNEL, PostgresLink
 from frazil.bus.postgres_queue import Claim, Queue
 from frazil.bus.stream_rules import (
@@ -172,7 +172,7 @@ class PostgresStream:
         self._publishing = asyncio.Lock()
         self._queue = Queue(bus.link, name, identity)
         # Whoever published may have died before it said so: look again now and then.
-        self.news = News(LOOK_AGAIN_SECONDS)
+        self.news = HeadWatch(LOOK_AGAIN_SECONDS)
 
     @property
     def name(self) -> str:

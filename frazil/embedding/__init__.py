@@ -9,13 +9,13 @@ from frazil.lazy import lazy_door
 if TYPE_CHECKING:
     from frazil.embedding.chunk_columns import OWN as OWN
     from frazil.embedding.chunk_columns import OWN_VERSION as OWN_VERSION
-    from frazil.embedding.chunk_columns import Cut as Cut
-    from frazil.embedding.chunk_columns import cut as cut
+    from frazil.embedding.chunk_columns import ChunkColumns as ChunkColumns
+    from frazil.embedding.chunk_columns import cut_rows as cut_rows
     from frazil.embedding.chunk_columns import document_columns as document_columns
     from frazil.embedding.chunk_columns import document_ids as document_ids
-    from frazil.embedding.chunk_columns import own as own
-    from frazil.embedding.chunk_columns import present as present
     from frazil.embedding.chunk_columns import recipe_of as recipe_of
+    from frazil.embedding.chunk_columns import user_vector_chunks as user_vector_chunks
+    from frazil.embedding.chunk_columns import without_deleted as without_deleted
     from frazil.embedding.chunk_keys import Floats as Floats
     from frazil.embedding.chunk_keys import Ints as Ints
     from frazil.embedding.chunk_keys import SortedKeys as SortedKeys
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from frazil.embedding.chunks import Chunk as Chunk
     from frazil.embedding.chunks import chunked as chunked
     from frazil.embedding.chunks import document_text as document_text
-    from frazil.embedding.model import Answer as Answer
     from frazil.embedding.model import Model as Model
+    from frazil.embedding.model import RawVectors as RawVectors
     from frazil.embedding.model import Vectors as Vectors
     from frazil.embedding.model import unit as unit
     from frazil.embedding.model_spec import ModelSpec as ModelSpec

@@ -29,7 +29,7 @@ _CUT_AGAIN = "1"
 
 
 @dataclass
-class Cut:
+class ChunkColumns:
     """The chunks of some rows, as columns of equal length; `passage` is what is embedded."""
 
     rows: int = 0
@@ -70,15 +70,15 @@ def document_ids(spec: TableSpec, rows: pa.Table) -> list[str]:
     return [msgspec.json.encode(dict(zip(spec.key, key, strict=True))).decode() for key in keys]
 
 
-def present(rows: pa.Table) -> pa.Table:
+def without_deleted(rows: pa.Table) -> pa.Table:
     """The rows without those that say that a key is deleted."""
     ops = rows["_op"].to_pylist()
     return rows.filter(pa.array([op != "delete" for op in ops])) if "delete" in ops else rows
 
 
-def cut(spec: TableSpec, rows: pa.Table) -> Cut:
+def cut_rows(spec: TableSpec, rows: pa.Table) -> ChunkColumns:
     """The chunks of the rows, document by document. A row without text has none."""
-    found = Cut(rows.num_rows)
+    found = ChunkColumns(rows.num_rows)
     chunking = _searched(spec).chunk
     for row, (name, position, text) in enumerate(_documents(spec, rows)):
         for chunk in chunked(text, chunking):
@@ -87,10 +87,10 @@ def cut(spec: TableSpec, rows: pa.Table) -> Cut:
     return found
 
 
-def own(spec: TableSpec, rows: pa.Table) -> tuple[Cut, list[Brought | None]]:
+def user_vector_chunks(spec: TableSpec, rows: pa.Table) -> tuple[ChunkColumns, list[Brought | None]]:
     """The rows as documents of one chunk each, and the vectors that came with them. The hash is the vector's."""
     vectors = _brought(rows[_searched(spec).vector or ""])
-    found = Cut(rows.num_rows)
+    found = ChunkColumns(rows.num_rows)
     for row, (name, position, text) in enumerate(_documents(spec, rows)):
         _add(found, row, name, 0, 0, len(text), text, "", position)
     found.hash = [_vector_hash(vector) for vector in vectors]
@@ -103,7 +103,15 @@ def _documents(spec: TableSpec, rows: pa.Table) -> Iterable[tuple[str, int, str]
 
 
 def _add(
-    found: Cut, row: int, document: str, chunk: int, start: int, end: int, text: str, passage: str, position: int
+    found: ChunkColumns,
+    row: int,
+    document: str,
+    chunk: int,
+    start: int,
+    end: int,
+    text: str,
+    passage: str,
+    position: int,
 ) -> None:
     found.row.append(row)
     found.document.append(document)

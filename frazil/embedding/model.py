@@ -42,7 +42,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RawVectors:
     """What a provider gave for each text, as it came: nothing in it is checked or scaled yet."""
 
     vectors: npt.NDArray[np.floating]
@@ -59,10 +59,10 @@ class Failed:
 
 
 @runtime_checkable
-class Telling(Model, Protocol):
+class ExplainingModel(Model, Protocol):
     """A model that can say of single texts why it has no vector for them."""
 
-    def answer(self, texts: Sequence[str]) -> Answer: ...
+    def answer(self, texts: Sequence[str]) -> RawVectors: ...
 
 
 def unit(vectors: npt.NDArray[np.floating]) -> Vectors:

@@ -19,11 +19,11 @@ import httpx
 import numpy as np
 
 from frazil import __version__
-from frazil.embedding.model import Answer, Failed, Vectors, clean, unit
+from frazil.embedding.model import Failed, RawVectors, Vectors, clean, unit
 from frazil.embedding.model_spec import ModelSpec
 from frazil.embedding.openai_response import Garbled, vectors_of
 from frazil.embedding.outcome import REFUSED, ZERO
-from frazil.embedding.pace import Pace
+from frazil.embedding.pace import RequestPace
 from frazil.errors import Misconfigured, Unavailable
 
 _FIRST_PAUSE_SECONDS = 0.25
@@ -67,7 +67,7 @@ class OpenAI:
         self._settings = settings
         self._key = spec.key.get_secret_value() if spec.key else ""
         self._url = f"{settings.url}/embeddings"
-        self._pace = Pace(settings.max_requests_per_second)
+        self._pace = RequestPace(settings.max_requests_per_second)
         self._has_answered = False
         self._http = httpx.Client(
             headers={"User-Agent": f"frazil/{__version__}", "Content-Type": "application/json"}
@@ -87,7 +87,7 @@ class OpenAI:
         vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
         return vectors
 
-    def answer(self, texts: Sequence[str]) -> Answer:
+    def answer(self, texts: Sequence[str]) -> RawVectors:
         vectors = np.zeros((len(texts), self.dims), dtype=np.float64)
         # Servers refuse an empty text, and the rest of the batch with it.
         failed = {index: Failed(ZERO, "it is empty") for index, text in enumerate(texts) if not text.strip()}
@@ -95,7 +95,7 @@ class OpenAI:
         for first in range(0, len(asked), self._settings.batch):
             self._fill(texts, asked[first : first + self._settings.batch], vectors, failed)
         self._check_refusals([failed[index] for index in asked if index in failed], len(asked))
-        return Answer(vectors, failed)
+        return RawVectors(vectors, failed)
 
     def _fill(self, texts: Sequence[str], which: list[int], vectors: np.ndarray, failed: dict[int, Failed]) -> None:
         try:
@@ -127,7 +127,7 @@ class OpenAI:
             ) from None
         self._has_answered = True
 
-    def _ask(self, texts: list[str]) -> Answer:
+    def _ask(self, texts: list[str]) -> RawVectors:
         """One request, tried again while that can help."""
         body = self._body(texts)
         tries = 0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from frazil.embedding.model import Answer, Failed
+from frazil.embedding.model import Failed, RawVectors
 from frazil.embedding.outcome import MISSING, NOT_NUMBERS, WRONG_DIMENSION
 
 
@@ -21,7 +21,7 @@ class Garbled(ValueError):
     """This is not an answer with embeddings."""
 
 
-def vectors_of(body: bytes, texts: int, dims: int) -> Answer:
+def vectors_of(body: bytes, texts: int, dims: int) -> RawVectors:
     """The vectors by the index that the server gives, which need not be the order they come in."""
     vectors = np.zeros((texts, dims), dtype=np.float64)
     failed: dict[int, Failed] = {}
@@ -38,7 +38,7 @@ def vectors_of(body: bytes, texts: int, dims: int) -> Answer:
             vectors[index] = vector
     for index in set(range(texts)) - seen:
         failed[index] = Failed(MISSING, f"the provider gave no vector for it, and {len(seen)} for {texts} texts")
-    return Answer(vectors, failed)
+    return RawVectors(vectors, failed)
 
 
 def _items(body: bytes) -> list[dict[str, Any]]:

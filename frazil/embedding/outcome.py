@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from frazil.embedding.model import Answer, Failed, Model, Telling, Vectors, unit
+from frazil.embedding.model import ExplainingModel, Failed, Model, RawVectors, Vectors, unit
 
 Indexes = npt.NDArray[np.int64]
 BATCH = 64
@@ -67,11 +67,11 @@ def embedded_in_batches(model: Model, texts: Sequence[str], *, batch: int = BATC
     """The same, a batch at a time: what was yielded before a model became unavailable is done and can be kept."""
     for first in range(0, len(texts), batch):
         asked = list(texts[first : first + batch])
-        answer = model.answer(asked) if isinstance(model, Telling) else Answer(model.embed(asked))
+        answer = model.answer(asked) if isinstance(model, ExplainingModel) else RawVectors(model.embed(asked))
         yield checked(answer, len(asked), model.dims, first=first)
 
 
-def checked(answer: Answer, texts: int, dims: int, *, first: int = 0) -> Embedded:
+def checked(answer: RawVectors, texts: int, dims: int, *, first: int = 0) -> Embedded:
     """What a model answered for so many texts, each row judged."""
     failed = dict(answer.failed)
     given: npt.NDArray[Any] = np.asarray(answer.vectors)

@@ -6,7 +6,7 @@ import threading
 import time
 
 
-class Pace:
+class RequestPace:
     """Hands out moments at a fixed distance; waiting for one's own is all there is to it."""
 
     def __init__(self, per_second: float | None) -> None:

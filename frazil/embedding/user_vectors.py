@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from frazil.embedding.chunk_columns import Brought
-from frazil.embedding.model import Answer, Failed
+from frazil.embedding.model import Failed, RawVectors
 from frazil.embedding.outcome import MISSING, NOT_FINITE, WRONG_DIMENSION, ZERO, Embedded, checked
 
 
@@ -18,7 +18,7 @@ def checked_vectors(brought: Sequence[Brought | None], dims: int) -> Embedded:
     for index, vector in enumerate(brought):
         if index not in failed:
             numbers[index] = vector
-    return checked(Answer(numbers, failed), len(brought), dims)
+    return checked(RawVectors(numbers, failed), len(brought), dims)
 
 
 def dims_of(brought: Sequence[Brought | None]) -> int | None:

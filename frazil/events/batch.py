@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import TooLarge
-from frazil.events.positions import MAX_EVENTS_PER_MESSAGE, start_of
+from frazil.events.positions import MAX_EVENTS_PER_MESSAGE, first_position
 
 GROUP = "frazil-group"
 PART = "frazil-part"
@@ -27,7 +27,7 @@ URGENT = "frazil-urgent"
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 
 
-class Delivered(Protocol):
+class StreamMessage(Protocol):
     """A message as the bus hands it out."""
 
     @property
@@ -77,13 +77,13 @@ def part_headers(group: str, number_of_parts: int) -> list[dict[str, str]]:
     return [{GROUP: group, PART: f"{i + 1}/{number_of_parts}"} for i in range(number_of_parts)]
 
 
-def whole(deliveries: Sequence[Delivered]) -> tuple[list[Delivered], int]:
+def complete_messages(deliveries: Sequence[StreamMessage]) -> tuple[list[StreamMessage], int]:
     """The messages that count, and the sequence below which the stream is decided.
 
     Parts of a group that broke off count for nothing; a group that may still be going on is left for the next read.
     A group that stands there again, because its producer had no receipt, is judged anew from each first part.
     """
-    counted: list[Delivered] = []
+    counted: list[StreamMessage] = []
     at = 0
     while at < len(deliveries):
         if GROUP not in deliveries[at].headers:
@@ -99,7 +99,7 @@ def whole(deliveries: Sequence[Delivered]) -> tuple[list[Delivered], int]:
     return counted, deliveries[-1].sequence + 1 if deliveries else 0
 
 
-def _parts_from(deliveries: Sequence[Delivered], at: int) -> tuple[int, int]:
+def _parts_from(deliveries: Sequence[StreamMessage], at: int) -> tuple[int, int]:
     """Where the parts end that follow each other from `at` on as 1/n, 2/n, …, and n."""
     group = deliveries[at].headers[GROUP]
     total = int(deliveries[at].headers.get(PART, "").partition("/")[2] or 0)
@@ -109,12 +109,12 @@ def _parts_from(deliveries: Sequence[Delivered], at: int) -> tuple[int, int]:
     return min(at + total, len(deliveries)), total
 
 
-def rows(deliveries: Iterable[Delivered], schema: pa.Schema) -> pa.Table:
+def rows(deliveries: Iterable[StreamMessage], schema: pa.Schema) -> pa.Table:
     """The events of these messages as rows of `schema`, each with its position as `_seq`, in the stream's order."""
     tables = []
     for delivery in deliveries:
         events = decode(delivery.body)
-        start = start_of(delivery.sequence)
+        start = first_position(delivery.sequence)
         seq = pa.array(np.arange(start, start + events.num_rows, dtype=np.int64))
         tables.append(conform(events.add_column(0, schema.field("_seq"), seq), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -16,7 +16,7 @@ Mask = npt.NDArray[np.bool_]
 _IGNORED = ("_seq", "_received_at", "_ts")
 
 
-def differing(first: pa.Table, second: pa.Table) -> list[int]:
+def differing_rows(first: pa.Table, second: pa.Table) -> list[int]:
     """The rows in which the two tables differ, compared row by row; both have the same number of rows.
 
     Null equals null and NaN equals NaN. A column that only one of them knows counts as null in the other. An int is

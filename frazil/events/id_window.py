@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-COUNTS = -1
+IS_NEW = -1
 SPILL_ROWS = 4_000_000
 # Gateways stamp the time of receipt; the index keeps this much more than the window, so that their clocks may differ.
 CLOCK_SKEW_US = 3_600 * 1_000_000
@@ -129,12 +129,12 @@ class IdWindow:
         return len(received_us) == 0 or int(received_us.min()) - self.window_us >= self.complete_since_us
 
     def judge(self, keys: Keys, received_us: Ints) -> Ints:
-        """For each event in the stream's order: `COUNTS`, or what it repeats.
+        """For each event in the stream's order: `IS_NEW`, or what it repeats.
 
         What it repeats is the position of the event that counted (0 or more), or, where that is in this very batch,
         its index i written as -2 - i.
         """
-        verdict = np.full(len(keys), COUNTS, dtype=np.int64)
+        verdict = np.full(len(keys), IS_NEW, dtype=np.int64)
         if len(keys):
             self._oldest_judged.append(int(received_us.min()))
         position, received = self._find(keys)
@@ -148,7 +148,7 @@ class IdWindow:
                 if counted_at is not None and now - counted_at < self.window_us:
                     verdict[index] = counted_as
                 else:
-                    verdict[index] = COUNTS
+                    verdict[index] = IS_NEW
                     counted_at, counted_as = now, -2 - int(index)
         return verdict
 

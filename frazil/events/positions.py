@@ -34,7 +34,7 @@ def index_of(pos: int) -> int:
     return pos & (MAX_EVENTS_PER_MESSAGE - 1)
 
 
-def start_of(sequence: int) -> int:
+def first_position(sequence: int) -> int:
     """The first position of a message, and so the watermark that says all before it is committed."""
     return sequence << INDEX_BITS
 

@@ -23,8 +23,8 @@ from frazil.lake.catalog import Lake, LakeTable
 from frazil.serving import Profile, Profiles, search
 from frazil.serving.artifacts import (
     MANIFEST,
+    ArtifactEntry,
     ArtifactRefused,
-    Entry,
     Lease,
     LocalCopies,
     Manifest,
@@ -110,7 +110,7 @@ class Artifacts:
             "seconds": round(time.monotonic() - begun, 3),
         }
 
-    def _faults(self, shelf: Shelf, entry: Entry, subject: Subject, place: Path) -> list[dict[str, Any]]:
+    def _faults(self, shelf: Shelf, entry: ArtifactEntry, subject: Subject, place: Path) -> list[dict[str, Any]]:
         """Everything that is wrong with it. A bucket that cannot be reached is nobody's fault: that is raised."""
         try:
             copy = LocalCopies(place, shelf.objects, shelf.table).fetch(entry)
@@ -149,7 +149,9 @@ class Artifacts:
         self._note("artifact_rolled_back", shelf, generation=withdrawn, to=entry.generation, by=by, reason=reason)
         return await self._said(shelf, entry, wait_seconds, previous=withdrawn)
 
-    async def _said(self, shelf: Shelf, entry: Entry, wait_seconds: float, *, previous: str | None) -> dict[str, Any]:
+    async def _said(
+        self, shelf: Shelf, entry: ArtifactEntry, wait_seconds: float, *, previous: str | None
+    ) -> dict[str, Any]:
         try:
             await announce(self._bus, shelf.table, entry.generation)
         except FrazilError as error:
@@ -181,7 +183,7 @@ class Artifacts:
         self._journal.append(kind, table=shelf.table.partition("@")[0], shelf=shelf.table, **words)
 
 
-def _entry(shelf: Shelf, name: str) -> Entry:
+def _entry(shelf: Shelf, name: str) -> ArtifactEntry:
     """By its generation, or as what is `current` or `previous`."""
     register = shelf.register()
     if name not in ("current", "previous"):
@@ -198,7 +200,7 @@ def _named(shelf: Shelf) -> dict[str, Any]:
     return {"table": table.removeprefix("main."), "profile": profile or None}
 
 
-def _told(entry: Entry, leases: list[Lease]) -> dict[str, Any]:
+def _told(entry: ArtifactEntry, leases: list[Lease]) -> dict[str, Any]:
     now = time.time()
     return {
         "generation": entry.generation,

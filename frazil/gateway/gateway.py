@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.access import Access, Place, Quotas, shared_mask_salt
+from frazil.access import AccessControl, QuotaPlace, Quotas, shared_mask_salt
 from frazil.bus import EventBus
 from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
 from frazil.events import Mark
@@ -20,7 +20,7 @@ from frazil.gateway.ingest.declarations import Declarations
 from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.ingest.marks import check_reached, until_committed
 from frazil.gateway.ingest.partition_budget import PartitionBudget
-from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, TableReplaced
+from frazil.gateway.ingest.receipt import PreparedEvents, Receipt, SchemaMoved, TableReplaced
 from frazil.gateway.ingest.table_writers import TableWriters
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.queries import Queries
@@ -56,7 +56,7 @@ class Gateway:
         bus: EventBus,
         lake: Lake,
         journal: Journal,
-        access: Access,
+        access: AccessControl,
         ingest: IngestSettings,
         pool: QueryPool | None = None,
         query: QuerySettings | None = None,
@@ -201,7 +201,7 @@ class Gateway:
         content_type: str,
         *,
         urgent: bool,
-        place: Place,
+        place: QuotaPlace,
         check_caller: Callable[[], Awaitable[None]],
     ) -> Receipt:
         """Decode, judge and write the events of one request; the receipt says that they are durable.
@@ -262,14 +262,14 @@ class Gateway:
         partition: Sequence[Partition],
         received_at: datetime,
         limits: Limits,
-        place: Place,
+        place: QuotaPlace,
         check_caller: Callable[[], Awaitable[None]],
-    ) -> Prepared:
-        def prepare() -> tuple[Prepared, Sequence[PartitionKey]]:
+    ) -> PreparedEvents:
+        def prepare() -> tuple[PreparedEvents, Sequence[PartitionKey]]:
             decoded = decode_events(
                 body, content_type, spec, received_at=received_at, limits=limits, partition=partition
             )
-            return Prepared.of(decoded.batch, decoded.spec), decoded.partitions
+            return PreparedEvents.of(decoded.batch, decoded.spec), decoded.partitions
 
         if len(body) <= INLINE_BODY_BYTES:
             prepared, found = prepare()
@@ -314,7 +314,7 @@ def _rehearse() -> None:
     spec = parse_table({"name": "rehearsal", "columns": {"a": "string", "b": "long", "c": "double"}})
     body = b'{"id": "1", "ts": "2000-01-01T00:00:00Z", "data": {"a": "", "b": 1, "c": 1.5}}'
     decoded = decode_events(body, NDJSON[0], spec, received_at=datetime.now(UTC), limits=Limits())
-    Prepared.of(decoded.batch, decoded.spec)
+    PreparedEvents.of(decoded.batch, decoded.spec)
 
 
 def committed_in(table: LakeTable, position: int) -> int | None:

@@ -28,7 +28,7 @@ _FAILURE_COUNTS_SECONDS = 10.0
 """A publish that failed so long ago, with none since, says nothing about the bus now."""
 
 
-class Parts:
+class PartsHealth:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._bus: dict[str, Any] = {"status": "starting"}

@@ -14,16 +14,16 @@ from typing import Any
 
 from frazil.bus import EventBus, StreamMissing
 from frazil.errors import BusReplaced, DataLoss, FrazilError, NotFound
-from frazil.lake.catalog import Lake, paired
-from frazil.pipeline.commit.committer import Committed, Committer, Limits
+from frazil.lake.catalog import Lake, pair_entity
+from frazil.pipeline.commit.committer import BatchLimits, Committed, Committer
 from frazil.pipeline.commit.row_errors import is_out_of_memory
 from frazil.pipeline.commit.suspects import Suspect, Suspects
-from frazil.pipeline.commit.target import Target
-from frazil.pipeline.entities.fold_scheduler import Folding, entities_of
+from frazil.pipeline.commit.target import CommitTarget
+from frazil.pipeline.entities.fold_scheduler import FoldScheduler, entities_of
 from frazil.pipeline.heartbeat import EngineHeartbeat
 from frazil.pipeline.jobs.runner import JobRunner
-from frazil.pipeline.maintenance.scheduler import Upkeep
-from frazil.pipeline.status_file import REPORT_SECONDS, Report, TableReport
+from frazil.pipeline.maintenance.scheduler import MaintenanceScheduler
+from frazil.pipeline.status_file import REPORT_SECONDS, PipelineStatus, TableCommitStatus
 from frazil.storage import Journal
 
 log = logging.getLogger(__name__)
@@ -51,19 +51,19 @@ class Pipeline:
         *,
         lake: Lake,
         bus: EventBus,
-        make_target: Callable[[str], Target],
+        make_target: Callable[[str], CommitTarget],
         is_alive: Callable[[], bool],
         journal: Journal,
         report_path: Path,
         suspects_path: Path,
         window_seconds: float,
-        limits: Limits,
+        limits: BatchLimits,
         parallel_tables: int = 4,
         degraded_after_failures: int = 3,
         snapshot_budget: int = 100,
-        make_upkeep: Callable[[Callable[..., None]], Upkeep] | None = None,
+        make_upkeep: Callable[[Callable[..., None]], MaintenanceScheduler] | None = None,
         make_jobs: Callable[[Callable[..., None]], JobRunner] | None = None,
-        make_folding: Callable[[Callable[..., None], Suspects], Folding] | None = None,
+        make_folding: Callable[[Callable[..., None], Suspects], FoldScheduler] | None = None,
     ) -> None:
         self._lake = lake
         self._bus = bus
@@ -79,14 +79,14 @@ class Pipeline:
         self._make_upkeep = make_upkeep
         self._make_jobs = make_jobs
         self._make_folding = make_folding
-        self._upkeep: Upkeep | None = None
+        self._upkeep: MaintenanceScheduler | None = None
         self._suspects = Suspects(suspects_path)
         self._heartbeat = EngineHeartbeat(is_alive)
         self._had_turn: set[str] = set()
         """Tables whose first cycle in this process is over, whether it committed, found nothing or failed."""
         self._beside: dict[str, tuple[float, str]] = {}
         """What ended by an error beside the commits and is begun again: until when that is told, and the error."""
-        self._report = Report()
+        self._report = PipelineStatus()
         self._committers: dict[str, Committer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
@@ -184,7 +184,7 @@ class Pipeline:
             elif name not in names:
                 task.cancel()
         for name in names - self._tasks.keys():
-            self._report.tables.setdefault(name, TableReport())
+            self._report.tables.setdefault(name, TableCommitStatus())
             self._tasks[name] = asyncio.create_task(self._commit_table(name), name=f"commit {name}")
 
     def _task_ended(self, name: str, task: asyncio.Task[None], *, is_there: bool) -> None:
@@ -206,7 +206,7 @@ class Pipeline:
     async def _commit_table(self, name: str) -> None:
         """Cycles of one table until it is dropped or the pipeline stops. Failures are told, and tried again."""
         committer: Committer | None = None
-        target: Target | None = None
+        target: CommitTarget | None = None
         drained = False
         while not drained:
             try:
@@ -259,13 +259,13 @@ class Pipeline:
         losses = {name: held.losses for name, held in self._suspects.all().items()}
         return {name for name in self._tasks.keys() - self._had_turn if losses.get(name, 0) < suspect.losses}
 
-    async def _open(self, name: str) -> tuple[Target, Committer]:
+    async def _open(self, name: str) -> tuple[CommitTarget, Committer]:
         target = self._make_target(name)
         table = await asyncio.to_thread(self._lake.table, name)
         if not table.spec.is_streamed:
             raise NotStreamed(f"{name} takes no events")
         if table.spec.kind == "entity":
-            paired(table, None)
+            pair_entity(table, None)
         try:
             stream = await self._bus.open(table.stream)
         except StreamMissing as error:
@@ -284,7 +284,7 @@ class Pipeline:
         self._committers[name] = committer
         return target, committer
 
-    async def _tidy(self, name: str, target: Target) -> None:
+    async def _tidy(self, name: str, target: CommitTarget) -> None:
         if self._upkeep is not None and name in self._upkeep.held:
             return
         started = time.monotonic()
@@ -336,10 +336,10 @@ class Pipeline:
         """Note a failed cycle: in the report always, in log and journal when it is new."""
         told = error.body()["error"] if isinstance(error, FrazilError) else None
         told = told or {"code": "internal", "message": f"{type(error).__name__}: {str(error)[:500]}", "hint": ""}
-        report: Report | TableReport = self._report.tables[name] if name else self._report
+        report: PipelineStatus | TableCommitStatus = self._report.tables[name] if name else self._report
         report.failed_cycles += 1
-        new = not isinstance(report, TableReport) or report.last_error != told or report.failed_cycles % 60 == 1
-        if isinstance(report, TableReport):
+        new = not isinstance(report, TableCommitStatus) or report.last_error != told or report.failed_cycles % 60 == 1
+        if isinstance(report, TableCommitStatus):
             report.last_error = told
         else:
             report.reason = told["message"]

@@ -18,7 +18,7 @@ _LONGEST_START_SECONDS = 600.0
 
 
 @dataclass
-class TableReport:
+class TableCommitStatus:
     """How one table fares. `failed_cycles` counts failures in a row and is zero again after a commit."""
 
     failed_cycles: int = 0
@@ -34,7 +34,7 @@ class TableReport:
 
 
 @dataclass
-class Report:
+class PipelineStatus:
     """What the pipeline says about itself, written to a file about every second."""
 
     state: str = "starting"
@@ -42,7 +42,7 @@ class Report:
     failed_cycles: int = 0
     engine_silent_seconds: float | None = None
     """How long ago the JVM last answered; None where it is not asked."""
-    tables: dict[str, TableReport] = field(default_factory=dict)
+    tables: dict[str, TableCommitStatus] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         body = {
@@ -65,7 +65,7 @@ async def starting(path: Path) -> AsyncIterator[None]:
 
     async def tell() -> None:
         for _ in range(int(_LONGEST_START_SECONDS / REPORT_SECONDS)):
-            Report(state="starting").write(path)
+            PipelineStatus(state="starting").write(path)
             await asyncio.sleep(REPORT_SECONDS)
 
     telling = asyncio.create_task(tell(), name="say that the pipeline starts")

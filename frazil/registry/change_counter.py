@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from sqlalchemy import Engine
 
-Beat = tuple[int, int, int]
+ChangeCount = tuple[int, int, int]
 
 
-class Pulse:
+class ChangeCounter:
     """For one thread at a time. It only reads, and never waits."""
 
     def __init__(self, engine: Engine) -> None:
@@ -22,7 +22,7 @@ class Pulse:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
-    def beat(self) -> Beat | None:
+    def beat(self) -> ChangeCount | None:
         """The same as before only if nothing was committed in between; None: who wants to know must look."""
         if self._path is None:
             return None

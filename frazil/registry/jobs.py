@@ -37,7 +37,7 @@ class Job:
     params: dict[str, Any] = field(default_factory=dict)
 
 
-def ask_job(registry: Registry, kind: str, subject: str, params: dict[str, Any], *, asked_by: str = "") -> Job:
+def submit_job(registry: Registry, kind: str, subject: str, params: dict[str, Any], *, asked_by: str = "") -> Job:
     """Leave a job for the pipeline."""
     now = datetime.now(UTC)
     # Sorts by time: the jobs of one caller are served in the order in which they came.
@@ -52,7 +52,7 @@ def open_jobs(registry: Registry, kinds: Collection[str] | None = None) -> list[
     return [job for job in found if kinds is None or job.kind in kinds]
 
 
-def tell_progress(registry: Registry, job: Job, progress: dict[str, Any]) -> None:
+def set_progress(registry: Registry, job: Job, progress: dict[str, Any]) -> None:
     """Say how far it is; lost if another says so at the same moment."""
     known = registry.get(_PROGRESS + job.id)
     with contextlib.suppress(Conflict):

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Parts:
+class Backends:
     """What gateway and pipeline share: the bus, the lake, the journal."""
 
     bus: EventBus
@@ -38,11 +38,11 @@ class Parts:
         self.lake.close()
 
 
-async def open_parts(settings: Settings) -> Parts:
+async def open_parts(settings: Settings) -> Backends:
     """Connect to everything. A bus that is still starting is waited for."""
     bus = await connect_bus(settings)
     lake = await asyncio.to_thread(open_the_lake, settings)
-    return Parts(bus, lake, open_journal(settings))
+    return Backends(bus, lake, open_journal(settings))
 
 
 async def connect_bus(settings: Settings) -> EventBus:
@@ -116,10 +116,10 @@ def open_journal(settings: Settings) -> Journal:
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
     from frazil.pipeline import Pipeline, is_alive, open_session, starting
-    from frazil.pipeline.commit import Limits, SparkTarget, warm_up
-    from frazil.pipeline.entities import Folder, Folding, FoldLimits
+    from frazil.pipeline.commit import BatchLimits, SparkCommitTarget, warm_up
+    from frazil.pipeline.entities import FoldCommitter, FoldLimits, FoldScheduler
     from frazil.pipeline.jobs import JobRunner
-    from frazil.pipeline.maintenance import Maintenance, Upkeep
+    from frazil.pipeline.maintenance import MaintenanceScheduler, SparkMaintenance
     from frazil.runtime.job_handlers import LANES, bulk_jobs
 
     data = DataDir(settings.data_dir)
@@ -146,7 +146,7 @@ async def run_pipeline(settings: Settings) -> None:
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,
-            make_target=lambda name: SparkTarget(
+            make_target=lambda name: SparkCommitTarget(
                 parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
             ),
             is_alive=partial(is_alive, session),
@@ -154,7 +154,7 @@ async def run_pipeline(settings: Settings) -> None:
             report_path=data.pipeline_file,
             suspects_path=data.suspects_file,
             window_seconds=settings.ingest.dedupe_window_hours * 3600,
-            limits=Limits(
+            limits=BatchLimits(
                 max_rows=settings.pipeline.max_batch_rows,
                 max_bytes=int(settings.pipeline.max_batch_bytes),
                 max_age_seconds=settings.pipeline.max_batch_age_seconds,
@@ -163,8 +163,8 @@ async def run_pipeline(settings: Settings) -> None:
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
             make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers, LANES),
-            make_folding=lambda note, suspects: Folding(
-                make_folder=lambda name: Folder(
+            make_folding=lambda note, suspects: FoldScheduler(
+                make_folder=lambda name: FoldCommitter(
                     parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
                 ),
                 limits=FoldLimits(settings.pipeline.fold_rows, settings.pipeline.fold_age_seconds),
@@ -173,9 +173,9 @@ async def run_pipeline(settings: Settings) -> None:
                 locations=parts.lake.locations,
                 suspects=suspects,
             ),
-            make_upkeep=lambda note: Upkeep(
+            make_upkeep=lambda note: MaintenanceScheduler(
                 lake=parts.lake,
-                worker=Maintenance(parts.lake, session, settings.maintenance),
+                worker=SparkMaintenance(parts.lake, session, settings.maintenance),
                 settings=settings.maintenance,
                 snapshot_budget=settings.pipeline.snapshot_budget,
                 note=note,

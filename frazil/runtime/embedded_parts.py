@@ -15,7 +15,7 @@ from frazil.bus import nats_server
 from frazil.errors import FrazilError
 from frazil.runtime.data_dir import DataDir, read_json
 from frazil.runtime.machine_checks import free_port
-from frazil.runtime.supervisor import Part
+from frazil.runtime.supervisor import SupervisedPart
 from frazil.settings import Settings
 
 _ROOM_BYTES = 32 << 20
@@ -25,7 +25,7 @@ STOP_ORDER = ("gateway", "pipeline", "bus")
 
 def embedded_parts(
     settings: Settings, data: DataDir, *, config: Path | None = None
-) -> tuple[list[Part], dict[str, Any]]:
+) -> tuple[list[SupervisedPart], dict[str, Any]]:
     """The bus (unless it is somebody else's), the gateway and the pipeline, in the order of their start.
 
     With them come the facts that others on this machine need to find them.
@@ -41,7 +41,7 @@ def embedded_parts(
     }
     if config is not None:
         environment["FRAZIL_CONFIG"] = str(config)
-    parts: list[Part] = []
+    parts: list[SupervisedPart] = []
     facts = {"url": settings.address, "bus_url": settings.bus.url}
     if settings.bus.url is None:
         bus, access = _embedded_bus(settings, data)
@@ -50,7 +50,7 @@ def embedded_parts(
         facts["bus_url"] = access["FRAZIL_BUS__URL"]
     run = [sys.executable, "-m", "frazil", "serve"]
     parts.append(
-        Part(
+        SupervisedPart(
             "gateway",
             [*run, "gateway"],
             lambda pid: _gateway_is_busy_with(settings.address, data),
@@ -59,7 +59,7 @@ def embedded_parts(
         )
     )
     parts.append(
-        Part(
+        SupervisedPart(
             "pipeline",
             [*run, "pipeline"],
             lambda pid: _pipeline_is_busy_with(data, pid),
@@ -72,7 +72,7 @@ def embedded_parts(
     return parts, facts
 
 
-def _embedded_bus(settings: Settings, data: DataDir) -> tuple[Part, dict[str, str]]:
+def _embedded_bus(settings: Settings, data: DataDir) -> tuple[SupervisedPart, dict[str, str]]:
     """The NATS server, and the variables with which the other parts enter it."""
     before = urlsplit(str(data.supervisor().get("bus_url") or "")).port
     port = settings.bus.port or free_port(before or 0)
@@ -81,7 +81,7 @@ def _embedded_bus(settings: Settings, data: DataDir) -> tuple[Part, dict[str, st
     access = {"FRAZIL_BUS__URL": f"nats://127.0.0.1:{port}"}
     access |= {f"FRAZIL_BUS__{key.upper()}": word for key, word in words.items()}
     url = access["FRAZIL_BUS__URL"]
-    bus = Part(
+    bus = SupervisedPart(
         "bus",
         nats_server.command(config),
         lambda pid: None if answers(url) else "recovering",

@@ -12,24 +12,24 @@ from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec
 from frazil.lake.catalog import LakeTable
 from frazil.pipeline.embeddings import KIND as EMBED
-from frazil.pipeline.embeddings import EmbedAsk, Embeddings, EmbedTimer
-from frazil.pipeline.entities import Folder
+from frazil.pipeline.embeddings import EmbedAsk, Embeddings, EmbedTrigger
+from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import EMBED as EMBED_POOL
 from frazil.pipeline.jobs import BusSender, Doer, SparkTasks, Timer
-from frazil.pipeline.sources.csv import CsvLoads, FolderWatch, UnpackLimits
-from frazil.pipeline.sources.postgres import Nightly, PostgresLoads, Tools
-from frazil.registry import Job, ask_job
+from frazil.pipeline.sources.csv import CsvLoads, FolderTrigger, UnpackLimits
+from frazil.pipeline.sources.postgres import ArchiveTrigger, LoadServices, PostgresLoads
+from frazil.registry import Job, submit_job
 from frazil.runtime.data_dir import DataDir
 from frazil.runtime.declare import make_table
-from frazil.serving.artifacts import ShelfTidier, announce
-from frazil.serving.builds import KEPT, Builds, BuildTimer, Hands
+from frazil.serving.artifacts import ShelfCleanup, announce
+from frazil.serving.builds import KEPT, Builds, BuildServices, BuildTrigger
 from frazil.serving.builds import KIND as BUILD
 from frazil.serving.trials import KIND as TRIAL
 from frazil.serving.trials import Trials
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
-    from frazil.runtime import Parts
+    from frazil.runtime import Backends
 
 
 LANES = ((EMBED,), (BUILD,), (TRIAL,))
@@ -38,7 +38,7 @@ _SAYING_SECONDS = 10.0
 _Said = TypeVar("_Said")
 
 
-def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> tuple[dict[str, Doer], list[Timer]]:
+def bulk_jobs(settings: Settings, data: DataDir, parts: Backends, session: Any) -> tuple[dict[str, Doer], list[Timer]]:
     """To be called on the loop that the bus belongs to; the jobs themselves run in threads. `session` is Spark's, and
     only passed on."""
     loop = asyncio.get_running_loop()
@@ -48,32 +48,32 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Parts, session: Any) -> 
         return asyncio.run_coroutine_threadsafe(making, loop).result()
 
     def fold(name: str) -> None:
-        while Folder(parts.lake, name, session).fold() is not None:
+        while FoldCommitter(parts.lake, name, session).fold() is not None:
             pass
 
     def embed(table: LakeTable, model: str) -> Job:
         searched = table.spec.searched
         is_shadow = model != OWN and searched is not None and (searched.vector is not None or model != searched.model)
         asked = EmbedAsk(table.name, model, shadow=is_shadow)
-        return ask_job(parts.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
+        return submit_job(parts.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
 
     def say(shelf: str, generation: str) -> None:
         _on(loop, announce(parts.bus, shelf, generation), "announce an artifact")
 
-    tools = Tools(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
+    tools = LoadServices(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
     doers: dict[str, Doer] = {
         "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
-        BUILD: Builds(parts.lake, settings.search, data.builds, Hands(fold, embed, say)),
+        BUILD: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, say)),
         TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
     }
     registry = parts.lake.registry
-    timers: list[Timer] = [FolderWatch(name, watched, registry) for name, watched in settings.watch.items()]
-    timers += [Nightly(name, source, registry) for name, source in settings.sources.items()]
-    timers.append(EmbedTimer(parts.lake, settings.pipeline))
-    timers.append(BuildTimer(parts.lake, settings.search))
-    timers.append(ShelfTidier(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
+    timers: list[Timer] = [FolderTrigger(name, watched, registry) for name, watched in settings.watch.items()]
+    timers += [ArchiveTrigger(name, source, registry) for name, source in settings.sources.items()]
+    timers.append(EmbedTrigger(parts.lake, settings.pipeline))
+    timers.append(BuildTrigger(parts.lake, settings.search))
+    timers.append(ShelfCleanup(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
     return doers, timers
 
 

@@ -26,24 +26,24 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """A process that cannot be taken for another one."""
 
     pid: int
     started: int
 
 
-def identity_of(pid: int) -> Identity | None:
+def identity_of(pid: int) -> ProcessIdentity | None:
     """The process that has this number now; None if there is none, or only a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     state, *fields = stat.rpartition(")")[2].split()
-    return None if state in ("Z", "X") else Identity(pid, int(fields[18]))
+    return None if state in ("Z", "X") else ProcessIdentity(pid, int(fields[18]))
 
 
-def is_alive(identity: Identity) -> bool:
+def is_alive(identity: ProcessIdentity) -> bool:
     return identity_of(identity.pid) == identity
 
 
@@ -92,7 +92,7 @@ def watch_supervisor(environment: Mapping[str, str], *, every_seconds: float = 1
     threading.Thread(target=watch, name="watch-supervisor", daemon=True).start()
 
 
-def of_run(run_id: str, *, part: str | None = None) -> list[Identity]:
+def of_run(run_id: str, *, part: str | None = None) -> list[ProcessIdentity]:
     """All processes that carry this run id (and part) in their environment, this one not counted."""
     wanted = {f"{RUN_ID}={run_id}".encode()} | ({f"{PART}={part}".encode()} if part else set())
     found = []
@@ -109,7 +109,7 @@ def of_run(run_id: str, *, part: str | None = None) -> list[Identity]:
     return found
 
 
-def end(identities: Iterable[Identity], *, grace_seconds: float = 0.0) -> int:
+def end(identities: Iterable[ProcessIdentity], *, grace_seconds: float = 0.0) -> int:
     """End these processes, politely for as long as `grace_seconds`; returns how many there were."""
     alive = [identity for identity in identities if is_alive(identity)]
     count = len(alive)
@@ -119,7 +119,7 @@ def end(identities: Iterable[Identity], *, grace_seconds: float = 0.0) -> int:
     return count
 
 
-def _signal_and_wait(identities: list[Identity], what: signal.Signals, seconds: float) -> list[Identity]:
+def _signal_and_wait(identities: list[ProcessIdentity], what: signal.Signals, seconds: float) -> list[ProcessIdentity]:
     for identity in identities:
         if is_alive(identity):
             try:

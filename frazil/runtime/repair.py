@@ -14,9 +14,9 @@ from typing import Any
 from frazil.bus import EventBus, StreamMissing
 from frazil.crash import crash_point
 from frazil.errors import BusGap, Conflict
-from frazil.events import sequence_of, start_of
+from frazil.events import first_position, sequence_of
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.lake.recovery import restate, skip_to
+from frazil.lake.recovery import restate_watermark, skip_lost_range
 from frazil.storage import Journal
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ async def look(bus: EventBus, table: LakeTable) -> Damage | None:
         found = max(await stream.first(), int((gap.details or {}).get("found", 0)))
         if found <= next_needed:
             raise
-        lost = {**after, "to_position": start_of(found) - 1, "to_message": found - 1}
+        lost = {**after, "to_position": first_position(found) - 1, "to_message": found - 1}
         message = f"messages {next_needed} to {found - 1} of {short!r} are gone from the bus and were never committed"
         return Damage("gap", message, found, lost)
     return None
@@ -99,10 +99,10 @@ async def repair_bus(
         )
     if damage.kind == "gap":
         mended = await asyncio.to_thread(
-            skip_to,
+            skip_lost_range,
             lake,
             table,
-            watermark=start_of(damage.resume_at),
+            watermark=first_position(damage.resume_at),
             stream=table.stream,
             identity=table.stream_identity,
         )
@@ -126,10 +126,10 @@ async def _onto_a_new_stream(bus: EventBus, lake: Lake, table: LakeTable, damage
     crash_point("after_repair_stream_before_switch")
     try:
         mended = await asyncio.to_thread(
-            skip_to,
+            skip_lost_range,
             lake,
             table,
-            watermark=start_of(damage.resume_at),
+            watermark=first_position(damage.resume_at),
             stream=stream.name,
             identity=stream.identity,
         )
@@ -145,7 +145,7 @@ async def repair_watermark(name: str, *, lake: Lake, journal: Journal) -> Repair
     """Let the table's data say how far it is; events after that are read from the bus again, if it still has them."""
     table = await asyncio.to_thread(lake.table, name)
     stated = table.properties.get("frazil.watermark")
-    mended, watermark = await asyncio.to_thread(restate, lake, name)
+    mended, watermark = await asyncio.to_thread(restate_watermark, lake, name)
     journal.append("watermark_repaired", table=name, watermark_before=stated, watermark_after=watermark)
     log.warning("watermark repaired", extra={"table": name, "before": stated, "after": watermark})
     changed = stated != str(watermark)

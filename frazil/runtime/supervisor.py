@@ -35,7 +35,7 @@ State = Literal["starting", "ready", "restarting", "stopping", "stopped"]
 
 
 @dataclass(frozen=True)
-class Part:
+class SupervisedPart:
     """One child process.
 
     `probe(pid)` says cheaply whether it does its work: None for yes, else what it is still busy with. A `vital` part
@@ -58,11 +58,11 @@ class Part:
 class PartState:
     """A part as it is now."""
 
-    part: Part
+    part: SupervisedPart
     state: State = "starting"
     doing: str = "starting"
     process: subprocess.Popen[bytes] | None = None
-    identity: processes.Identity | None = None
+    identity: processes.ProcessIdentity | None = None
     started_at: float = 0.0
     since: str = ""
     restarts: int = 0
@@ -97,7 +97,7 @@ class Supervisor:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[SupervisedPart],
         data: DataDir,
         *,
         run_id: str,
@@ -325,7 +325,7 @@ def end_leftovers(data: DataDir) -> int:
     run_id = earlier.get("run_id")
     parts = earlier.get("parts")
     recorded = [
-        processes.Identity(part["pid"], part["pid_started"])
+        processes.ProcessIdentity(part["pid"], part["pid_started"])
         for part in (parts.values() if isinstance(parts, dict) else ())
         if isinstance(part, dict) and part.get("pid") and part.get("pid_started")
     ]

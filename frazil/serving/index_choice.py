@@ -17,7 +17,7 @@ PREFIX = "chosen-index/"
 
 
 @dataclass(frozen=True)
-class Choice:
+class IndexChoice:
     """It counts for the model that it was measured with."""
 
     model: str
@@ -30,14 +30,14 @@ class Choice:
         return IndexConfig.parse(self.config)
 
 
-def chosen_index(documents: Documents, shelf: str, model: str) -> Choice | None:
+def chosen_index(documents: Documents, shelf: str, model: str) -> IndexChoice | None:
     """What was chosen for this shelf and model; None: the default."""
     return _choices(documents, shelf).get(model)
 
 
-def choose_index(documents: Documents, shelf: str, model: str, config: IndexConfig, because: str) -> Choice:
+def choose_index(documents: Documents, shelf: str, model: str, config: IndexConfig, because: str) -> IndexChoice:
     """The next build takes it. Several models each keep their own."""
-    choice = Choice(model, config.as_json(), because, datetime.now(UTC).isoformat())
+    choice = IndexChoice(model, config.as_json(), because, datetime.now(UTC).isoformat())
     change(documents, PREFIX + shelf, lambda body: msgspec.json.encode({**_decoded(body), model: choice}))
     return choice
 
@@ -51,10 +51,10 @@ def forget_index(documents: Documents, shelf: str, model: str) -> None:
     )
 
 
-def _choices(documents: Documents, shelf: str) -> dict[str, Choice]:
+def _choices(documents: Documents, shelf: str) -> dict[str, IndexChoice]:
     document = documents.get(PREFIX + shelf)
     return _decoded(None if document is None else document.body)
 
 
-def _decoded(body: bytes | None) -> dict[str, Choice]:
-    return {} if body is None else msgspec.json.decode(body, type=dict[str, Choice])
+def _decoded(body: bytes | None) -> dict[str, IndexChoice]:
+    return {} if body is None else msgspec.json.decode(body, type=dict[str, IndexChoice])

@@ -8,8 +8,8 @@ from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
     from frazil.storage.disk_errors import translated_disk_errors as translated_disk_errors
-    from frazil.storage.folder_lock import Hold as Hold
-    from frazil.storage.folder_lock import alone as alone
+    from frazil.storage.folder_lock import FolderLock as FolderLock
+    from frazil.storage.folder_lock import exclusive as exclusive
     from frazil.storage.folder_lock import remove_if_unheld as remove_if_unheld
     from frazil.storage.folder_lock import remove_unheld as remove_unheld
     from frazil.storage.fsync import sync_files as sync_files

@@ -20,22 +20,22 @@ _DOOMED = ".gone-"
 _POLL_SECONDS = 0.02
 
 
-class Hold:
+class FolderLock:
     """A shared lock: several may hold the same folder."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def of(cls, folder: Path) -> Hold:
+    def of(cls, folder: Path) -> FolderLock:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return cls(descriptor)
 
     @classmethod
-    def of_new(cls, folder: Path) -> Hold:
+    def of_new(cls, folder: Path) -> FolderLock:
         """Make the folder under the lock of its parent, so that it is held before anyone can look at it."""
-        with alone(folder.parent):
+        with exclusive(folder.parent):
             folder.mkdir()
             return cls.of(folder)
 
@@ -46,7 +46,7 @@ class Hold:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, patience_seconds: float = 600.0) -> Iterator[None]:
+def exclusive(folder: Path, patience_seconds: float = 600.0) -> Iterator[None]:
     """Be the only one who adds folders to this one or removes them, on this machine."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + patience_seconds
@@ -62,7 +62,7 @@ def alone(folder: Path, patience_seconds: float = 600.0) -> Iterator[None]:
 
 def remove_unheld(folder: Path, *, keep: Collection[str] = ()) -> list[str]:
     """Remove the folders in this one that nobody holds, except those to keep; returns the names of those removed."""
-    with alone(folder):
+    with exclusive(folder):
         return [path.name for path in sorted(folder.iterdir()) if path.name not in keep and remove_if_unheld(path)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from frazil.events.declaration import ColumnType
 from frazil.vault.files import MAX_NOTE_BYTES, walk
 from frazil.vault.note_file import file_of
-from frazil.vault.note_paths import Folder, Refused, check_path, collisions
+from frazil.vault.note_paths import OutputFolder, PathRefused, check_path, collisions
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,11 @@ def export_notes(
                 path = check_path(row.get("path"))
                 content, lost = file_of(row, further)
                 if len(content) > MAX_NOTE_BYTES:
-                    raise Refused(f"its file would have {len(content):,} bytes, at most {MAX_NOTE_BYTES:,} are a note")
+                    raise PathRefused(
+                        f"its file would have {len(content):,} bytes, at most {MAX_NOTE_BYTES:,} are a note"
+                    )
                 texts[path] = content
-            except Refused as error:
+            except PathRefused as error:
                 report.refused.append(Left(str(row.get("path")), str(error)))
                 continue
             if lost:
@@ -92,7 +94,7 @@ class _Target:
         self._report = report
         self._force = force
         self._dry_run = dry_run
-        self._folder = None if dry_run and not root.is_dir() else Folder(root)
+        self._folder = None if dry_run and not root.is_dir() else OutputFolder(root)
 
     def __enter__(self) -> _Target:
         return self
@@ -108,13 +110,13 @@ class _Target:
                 self._report.unchanged += 1
                 return
             if there is not None and not self._force:
-                raise Refused("another file is there; --force replaces it")
+                raise PathRefused("another file is there; --force replaces it")
             if self._dry_run:
                 self._report.planned.append(("write", path))
             elif self._folder is not None:
                 self._folder.write(path, content)
             self._report.written += 1
-        except Refused as error:
+        except PathRefused as error:
             self._report.refused.append(Left(path, str(error)))
 
     def prune(self, named: set[str]) -> None:
@@ -130,5 +132,5 @@ class _Target:
                 else:
                     self._folder.remove(path)
                 self._report.deleted += 1
-            except Refused as error:
+            except PathRefused as error:
                 self._report.refused.append(Left(path, str(error)))

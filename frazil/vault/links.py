@@ -7,7 +7,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 
-from frazil.vault.markdown import Link
+from frazil.vault.markdown import NoteLink
 
 NOTE_SUFFIXES = (".md", ".markdown")
 
@@ -32,7 +32,7 @@ class VaultIndex:
             for name in {path, _without_suffix(path)}:
                 self._by_name[folded(posixpath.basename(name))].append(path)
 
-    def resolve(self, source: str, link: Link) -> str | None:
+    def resolve(self, source: str, link: NoteLink) -> str | None:
         """The path that a link in `source` leads to; None where there is no such file, or it is outside."""
         if link.kind == "url":
             return None

@@ -31,7 +31,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Link:
+class NoteLink:
     """A link as it is written. `wiki` and `embed` are Obsidian's brackets and all pictures; `url` leaves the vault."""
 
     kind: LinkKind
@@ -44,17 +44,17 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Contents:
+class NoteContents:
     headings: tuple[Heading, ...]
     tags: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[NoteLink, ...]
 
 
-def read(body: str, *, first_line: int = 1) -> Contents:
+def read(body: str, *, first_line: int = 1) -> NoteContents:
     """The contents of a body whose first line has this number in its file."""
     headings: list[Heading] = []
     tags: dict[str, None] = {}
-    links: list[Link] = []
+    links: list[NoteLink] = []
     slugs: dict[str, int] = {}
     line, level = first_line, 0
     for token in _parser().parse(body):
@@ -70,7 +70,7 @@ def read(body: str, *, first_line: int = 1) -> Contents:
                 level = 0
             tags.update(dict.fromkeys(found.content for found in inner if found.type == "tag"))
             links.extend(_links(inner, line))
-    return Contents(tuple(headings), tuple(tags), tuple(links))
+    return NoteContents(tuple(headings), tuple(tags), tuple(links))
 
 
 def plain(tokens: Sequence[Token]) -> str:
@@ -146,12 +146,12 @@ def _placed(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline,
     return placed
 
 
-def _links(tokens: Sequence[Token], first_line: int) -> Iterator[Link]:
+def _links(tokens: Sequence[Token], first_line: int) -> Iterator[NoteLink]:
     for index, token in enumerate(tokens):
         line = first_line + int(token.meta.get("line", 0))
         if token.type == "wiki":
             target, anchor, display = _parts(token.content)
-            yield Link("embed" if token.meta["embed"] else "wiki", target, anchor, display, line, by_path=False)
+            yield NoteLink("embed" if token.meta["embed"] else "wiki", target, anchor, display, line, by_path=False)
         elif token.type == "link_open":
             ends = (i for i in range(index + 1, len(tokens)) if tokens[i].type == "link_close")
             yield _by_path("markdown", str(token.attrs.get("href", "")), plain(tokens[index + 1 : next(ends)]), line)
@@ -159,11 +159,11 @@ def _links(tokens: Sequence[Token], first_line: int) -> Iterator[Link]:
             yield _by_path("embed", str(token.attrs.get("src", "")), token.content, line)
 
 
-def _by_path(kind: LinkKind, href: str, display: str, line: int) -> Link:
+def _by_path(kind: LinkKind, href: str, display: str, line: int) -> NoteLink:
     if _OUTWARD.match(href):
-        return Link("url", href, None, display or None, line, by_path=True)
+        return NoteLink("url", href, None, display or None, line, by_path=True)
     path, _, anchor = href.partition("#")
-    return Link(kind, _decoded(path), _decoded(anchor) or None, display or None, line, by_path=True)
+    return NoteLink(kind, _decoded(path), _decoded(anchor) or None, display or None, line, by_path=True)
 
 
 def _decoded(text: str) -> str:

@@ -14,7 +14,7 @@ from frazil.events.declaration import ColumnType
 from frazil.vault.columns import NotAValue, fitted, keys_by_column
 from frazil.vault.front_matter import BadFrontMatter, load, split
 from frazil.vault.links import VaultIndex
-from frazil.vault.markdown import LINE_BREAK, Contents, Link, read
+from frazil.vault.markdown import LINE_BREAK, NoteContents, NoteLink, read
 
 BOM = "\ufeff"
 CREATED_KEYS = ("created", "date")
@@ -35,7 +35,7 @@ class Note:
     front_matter_text: str
     tags: tuple[str, ...]
     aliases: tuple[str, ...]
-    contents: Contents
+    contents: NoteContents
     created: datetime | None
     updated: datetime | None
     content_hash: str
@@ -104,12 +104,12 @@ def parse(path: str, raw: bytes, further: Mapping[str, ColumnType]) -> Note:
     )
 
 
-def _derived_title(path: str, contents: Contents) -> str:
+def _derived_title(path: str, contents: NoteContents) -> str:
     first = next((heading.text for heading in contents.headings if heading.level == 1 and heading.text), None)
     return first or posixpath.basename(path).rpartition(".")[0]
 
 
-def _link_row(vault: str, path: str, position: int, link: Link, target_path: str | None) -> Row:
+def _link_row(vault: str, path: str, position: int, link: NoteLink, target_path: str | None) -> Row:
     return {
         "vault": vault,
         "path": path,

@@ -21,7 +21,7 @@ _OURS = "vault:"
 
 
 @dataclass(frozen=True)
-class Change:
+class NoteChange:
     """One event to be published."""
 
     what: Literal["new", "changed", "deleted"]
@@ -49,7 +49,7 @@ def changes(
     *,
     graves: Callable[[], Mapping[Key, str]],
     keep: Callable[[Key], bool],
-) -> list[Change]:
+) -> list[NoteChange]:
     """The events from `current` (ids by key) to `wanted`, in the order of the keys.
 
     `graves` has the ids of the deletions of keys that are no more: what is created anew follows its deletion. A key
@@ -63,14 +63,14 @@ def changes(
             if not keep(key):
                 named = dict(zip(key_columns, key, strict=True))
                 event = {"id": _id(f"gone-{row_digest(named)}", before), "op": "delete", "source": "vault"}
-                found.append(Change("deleted", key, {**event, "data": named}))
+                found.append(NoteChange("deleted", key, {**event, "data": named}))
         elif row is not None:
             digest = row_digest(row)
             if before is not None and before.startswith(f"{_OURS}{digest}:"):
                 continue  # written from this very row
             follows = before or buried.get(key, "")
             event = {"id": _id(digest, follows), "op": "upsert", "source": "vault"}
-            found.append(Change("new" if before is None else "changed", key, {**event, "data": row}))
+            found.append(NoteChange("new" if before is None else "changed", key, {**event, "data": row}))
     return found
 
 

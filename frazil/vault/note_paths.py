@@ -19,27 +19,27 @@ _MAX_PATH_BYTES = 2000
 _BELOW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Refused(Exception):
+class PathRefused(Exception):
     """A path or a file that is left alone; its text is the reason."""
 
 
 def check_path(path: str | None) -> str:
     """The path, if it is that of a note inside a folder and can be read back as such."""
     if not path or not isinstance(path, str):
-        raise Refused("there is no path")
+        raise PathRefused("there is no path")
     if "\0" in path:
-        raise Refused("the path has a null character")
+        raise PathRefused("the path has a null character")
     parts = path.split("/")
     if path.startswith("/") or "" in parts or "." in parts or ".." in parts:
-        raise Refused("the path does not stay inside the folder")
+        raise PathRefused("the path does not stay inside the folder")
     if any(part.startswith(".") for part in parts):
-        raise Refused("the path is hidden, and hidden files are no notes")
+        raise PathRefused("the path is hidden, and hidden files are no notes")
     if any(part.partition(".")[0].rstrip().lower() in _RESERVED for part in parts):
-        raise Refused("the path has a name that Windows keeps for devices")
+        raise PathRefused("the path has a name that Windows keeps for devices")
     if len(path.encode()) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in parts):
-        raise Refused("the path is too long")
+        raise PathRefused("the path is too long")
     if not is_note(path):
-        raise Refused("the path does not end in .md or .markdown")
+        raise PathRefused("the path does not end in .md or .markdown")
     return path
 
 
@@ -59,14 +59,14 @@ def collisions(paths: Iterable[str]) -> dict[str, str]:
     return refused
 
 
-class Folder:
+class OutputFolder:
     """A folder that is written below, never through a link. A context manager."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> OutputFolder:
         return self
 
     def __exit__(
@@ -88,7 +88,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Refused(f"what is there is no file that can be read: {error.strerror}") from error
+            raise PathRefused(f"what is there is no file that can be read: {error.strerror}") from error
         finally:
             os.close(at)
 
@@ -109,7 +109,7 @@ class Folder:
         except OSError as error:
             with suppress(OSError):
                 os.unlink(beside, dir_fd=at)
-            raise Refused(f"it cannot be written: {error.strerror}") from error
+            raise PathRefused(f"it cannot be written: {error.strerror}") from error
         finally:
             os.close(at)
 
@@ -124,7 +124,7 @@ class Folder:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise Refused(f"it cannot be deleted: {error.strerror}") from error
+            raise PathRefused(f"it cannot be deleted: {error.strerror}") from error
         finally:
             os.close(at)
 
@@ -140,7 +140,7 @@ class Folder:
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise Refused(f"its folder {folder[:60]!r} is no folder of its own: {error.strerror}") from error
+                raise PathRefused(f"its folder {folder[:60]!r} is no folder of its own: {error.strerror}") from error
             finally:
                 os.close(at)
             at = below

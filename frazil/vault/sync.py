@@ -23,7 +23,7 @@ from frazil.vault.columns import LINKS_KEY, NOTES_KEY
 from frazil.vault.files import Listing, Skipped, Unread, read_note, walk
 from frazil.vault.links import VaultIndex
 from frazil.vault.note import Note, Row, parse
-from frazil.vault.note_changes import Change, Key, changes, is_ours
+from frazil.vault.note_changes import Key, NoteChange, changes, is_ours
 
 MAX_EVENT_BYTES = Limits().max_event_bytes
 Which = Literal["notes", "links"]
@@ -154,7 +154,7 @@ class VaultSync:
 
     def _changes_of_notes(
         self, listing: Listing, notes: Mapping[str, Note], current: Mapping[Key, str]
-    ) -> list[Change]:
+    ) -> list[NoteChange]:
         return changes(
             NOTES_KEY,
             current,
@@ -163,7 +163,7 @@ class VaultSync:
             keep=lambda key: listing.is_unread(key[1]) or not is_ours(current[key]),
         )
 
-    def _changes_of_links(self, listing: Listing, notes: Mapping[str, Note]) -> tuple[int, list[Change]]:
+    def _changes_of_links(self, listing: Listing, notes: Mapping[str, Note]) -> tuple[int, list[NoteChange]]:
         """A new file can be what the links of others meant: all are resolved anew."""
         index = VaultIndex([*notes, *listing.others, *(skipped.path for skipped in listing.skipped)])
         rows = [row for note in notes.values() for row in note.link_rows(self._vault, index)]
@@ -176,7 +176,7 @@ class VaultSync:
             keep=lambda key: listing.is_unread(key[1]) or (key[1] not in notes and not is_ours(current[key])),
         )
 
-    def _publish(self, of_notes: list[Change], of_links: list[Change]) -> str:
+    def _publish(self, of_notes: list[NoteChange], of_links: list[NoteChange]) -> str:
         token = ""
         if of_notes:
             token = self._tables.publish("notes", [change.event for change in of_notes])

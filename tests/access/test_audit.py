@@ -15,7 +15,7 @@ import pytest
 
 from frazil.access import AuditEntry, AuditLog
 from frazil.access.audit import sql_hash
-from frazil.access.denied_log import MAX_ADDRESSES, Refusals
+from frazil.access.denied_log import MAX_ADDRESSES, DeniedLog
 from frazil.errors import Unavailable
 
 _DUCKDB_TYPES = {
@@ -166,7 +166,7 @@ class Clock:
 
 def test_refusals_are_logged_up_to_a_bound_and_counted_above(log: AuditLog) -> None:
     clock = Clock()
-    refusals = Refusals(log, per_second=3, clock=clock)
+    refusals = DeniedLog(log, per_second=3, clock=clock)
     for _ in range(50):
         refusals.note(AuditEntry(action="denied", outcome="unauthorized", client="10.0.0.1"))
     refusals.note(AuditEntry(action="denied", outcome="forbidden", client="10.0.0.2"))
@@ -185,7 +185,7 @@ def test_refusals_are_logged_up_to_a_bound_and_counted_above(log: AuditLog) -> N
 
 def test_refusals_without_a_flush_and_at_the_end(log: AuditLog) -> None:
     clock = Clock()
-    refusals = Refusals(log, per_second=1, clock=clock)
+    refusals = DeniedLog(log, per_second=1, clock=clock)
     for _ in range(3):
         for _ in range(5):
             refusals.note(AuditEntry(action="denied", client="10.0.0.1"))
@@ -195,7 +195,7 @@ def test_refusals_without_a_flush_and_at_the_end(log: AuditLog) -> None:
 
 
 def test_refusals_of_very_many_addresses(log: AuditLog) -> None:
-    refusals = Refusals(log, per_second=2, clock=Clock())
+    refusals = DeniedLog(log, per_second=2, clock=Clock())
     for number in range(5 * MAX_ADDRESSES):
         refusals.note(AuditEntry(action="denied", client=f"fd00::{number:x}"))
     refusals.flush(closing=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.access import Access, AccessSettings, Identity, RateLimited, TokenRecord, parse_grants
+from frazil.access import AccessControl, AccessSettings, Identity, RateLimited, TokenRecord, parse_grants
 from frazil.access.identity import ADMIN
-from frazil.access.token_cache import _MAX_ABSENT, KnownTokens
+from frazil.access.token_cache import _MAX_ABSENT, TokenCache
 from frazil.access.token_secret import new_id, new_secret
 from frazil.access.token_store import TokenStore
 from frazil.errors import Denied, FrazilError, Unavailable
@@ -47,8 +47,8 @@ class Clock:
 
 
 @asynccontextmanager
-async def gateway(lake: Lake, folder: Path, **settings: float) -> AsyncIterator[Access]:
-    access = Access(
+async def gateway(lake: Lake, folder: Path, **settings: float) -> AsyncIterator[AccessControl]:
+    access = AccessControl(
         registry=lake.registry,
         admin_token=ADMIN_TOKEN,
         audit_folder=folder / "audit",
@@ -167,8 +167,8 @@ async def test_rates_by_token_and_by_settings(lake: Lake, tmp_path: Path) -> Non
             access.admit(ADMIN)
 
 
-def known(store: TokenStore, clock: Clock) -> KnownTokens:
-    return KnownTokens(store, poll_seconds=3600, stale_seconds=60, clock=clock)
+def known(store: TokenStore, clock: Clock) -> TokenCache:
+    return TokenCache(store, poll_seconds=3600, stale_seconds=60, clock=clock)
 
 
 async def test_while_the_store_is_away_known_tokens_go_on_for_a_while(lake: Lake) -> None:
@@ -251,7 +251,7 @@ async def test_a_look_that_is_cancelled_counts_for_nobody(lake: Lake, monkeypatc
 
 async def test_the_follower_of_tokens_outlives_whatever_is_raised(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Breakable(lake.registry)
-    tokens = KnownTokens(store, poll_seconds=0.01, stale_seconds=60)
+    tokens = TokenCache(store, poll_seconds=0.01, stale_seconds=60)
     await tokens.start()
     version, failures = store.version, list[int]()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.access.rate_limit import Rates
+from frazil.access.rate_limit import RateLimiter
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def test_a_burst_and_then_the_rate() -> None:
     clock = Clock()
-    rates = Rates(clock=clock)
+    rates = RateLimiter(clock=clock)
     assert [rates.take("a", per_second=10, burst=3) for _ in range(4)] == [0, 0, 0, pytest.approx(0.1)]
     assert rates.take("b", per_second=10, burst=3) == 0, "each has its own"
     clock.now += 0.05
@@ -32,7 +32,7 @@ def test_a_burst_and_then_the_rate() -> None:
 
 def test_slower_than_once_a_second() -> None:
     clock = Clock()
-    rates = Rates(clock=clock)
+    rates = RateLimiter(clock=clock)
     assert rates.take("a", per_second=0.1, burst=1) == 0
     assert rates.take("a", per_second=0.1, burst=1) == pytest.approx(10)
     clock.now += 10.001
@@ -46,7 +46,7 @@ def test_slower_than_once_a_second() -> None:
 )
 def test_never_more_than_promised_and_never_less(pauses: list[float], per_second: float, burst: int) -> None:
     clock = Clock()
-    rates = Rates(clock=clock)
+    rates = RateLimiter(clock=clock)
     start, passed = clock.now, 0
     for pause in pauses:
         clock.now += pause
@@ -61,7 +61,7 @@ def test_never_more_than_promised_and_never_less(pauses: list[float], per_second
 
 
 def test_only_so_many_are_kept() -> None:
-    rates = Rates(clock=Clock(), max_buckets=10)
+    rates = RateLimiter(clock=Clock(), max_buckets=10)
     for number in range(1000):
         rates.take(str(number), per_second=1, burst=1)
         rates.take("busy", per_second=1, burst=1)

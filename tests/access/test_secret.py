@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.access import id_of
-from frazil.access.token_secret import ALPHABET, digest, new_id, new_secret, same
+from frazil.access.token_secret import ALPHABET, digest, digests_equal, new_id, new_secret
 from frazil.runtime.data_dir import TOKEN
 
 
@@ -67,6 +67,6 @@ def test_secrets_use_all_their_bits() -> None:
 
 def test_digests() -> None:
     secret = new_secret(new_id())
-    assert same(digest(secret), digest(secret))
-    assert not same(digest(secret), digest(secret + " "))
+    assert digests_equal(digest(secret), digest(secret))
+    assert not digests_equal(digest(secret), digest(secret + " "))
     assert len(digest(secret)) == 32

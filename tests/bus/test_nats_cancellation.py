@@ -11,7 +11,7 @@ import pytest
 
 from frazil.bus import Message
 from frazil.bus.nats import NatsBus
-from frazil.bus.nats_connection import Link
+from frazil.bus.nats_connection import NatsConnection
 from tests.contract.servers import NatsServer, running_nats
 
 
@@ -66,15 +66,15 @@ async def test_who_gives_up_waiting_leaves_one_subscription_for_all(bus: NatsBus
 
 async def test_a_link_dials_again_after_whatever_was_raised(bus: NatsBus, monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[int] = []
-    dial = Link._dial
+    dial = NatsConnection._dial
 
-    async def broken(self: Link) -> None:
+    async def broken(self: NatsConnection) -> None:
         if len(failures) < 2:
             failures.append(1)
             raise json.JSONDecodeError("no JSON", "", 0)
         await dial(self)
 
-    monkeypatch.setattr(Link, "_dial", broken)
+    monkeypatch.setattr(NatsConnection, "_dial", broken)
     await bus.writer._client._close(status=2, do_cbs=True)
     async with asyncio.timeout(20):
         while len(failures) < 2:

@@ -21,7 +21,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from frazil.cli.ask.sql_completion import RESERVED, Names, SqlCompleter, is_complete
+from frazil.cli.ask.sql_completion import RESERVED, CompletionNames, SqlCompleter, is_complete
 from frazil.cli.ask.sql_prompt import COMMANDS, prompt
 from frazil.client import Client
 from frazil.errors import Unavailable
@@ -90,7 +90,7 @@ def test_enter_ends_what_is_complete(text: str, complete: bool) -> None:
 
 def offered(text: str, *, tables: list[dict[str, Any]] = TABLES, asked: bool = False) -> list[str]:
     offers = {name: command.offers for name, command in COMMANDS.items()}
-    completer = SqlCompleter(Names(lambda: tables), offers)
+    completer = SqlCompleter(CompletionNames(lambda: tables), offers)
     event = CompleteEvent(completion_requested=asked)
     return [completion.text for completion in completer.get_completions(Document(text), event)]
 
@@ -131,7 +131,7 @@ def test_completion_survives_a_silent_server() -> None:
         calls.append(1)
         raise Unavailable("no")
 
-    names = Names(silent)
+    names = CompletionNames(silent)
     assert names.columns() == names.columns() == {}
     assert len(calls) == 1, "it is not asked at every key"
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from frazil.access import Access, id_of
+from frazil.access import AccessControl, id_of
 from frazil.bus.memory import MemoryBus
 from frazil.cli.admin.token import parse_grant, seconds_of
 from frazil.client import Client
@@ -38,7 +38,7 @@ def url(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     stop = asyncio.Event()
 
     async def serving() -> None:
-        access = Access(registry=lake.registry, admin_token=ADMIN_TOKEN, audit_folder=tmp_path / "audit")
+        access = AccessControl(registry=lake.registry, admin_token=ADMIN_TOKEN, audit_folder=tmp_path / "audit")
         gateway = Gateway(
             bus=MemoryBus(max_bytes=1 << 20),
             lake=lake,

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import Unavailable, WatermarkTorn
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.declaration import TableSpec
 from frazil.lake.commit import Outcome, add_dead_letters, publish_stage
 from frazil.lake.commit import publish_stage as lake_commit
 from frazil.lake.commit.publish import AuditFailed
-from frazil.pipeline.commit import SparkTarget
+from frazil.pipeline.commit import SparkCommitTarget
 from frazil.pipeline.commit import target as pipeline_target
-from frazil.pipeline.commit.isolation import Refused
+from frazil.pipeline.commit.isolation import RefusedEvent
 from frazil.pipeline.commit.row_errors import RowsRefused
-from frazil.pipeline.commit.target import Commit, State, Target, expire
+from frazil.pipeline.commit.target import Commit, CommitTarget, TableState, expire
 from tests.flow.memory_target import MemoryCatalog, MemoryTable, MemoryTarget
 from tests.lake_fixtures import SparkLake, events, some_table, stored_ids
 
@@ -38,8 +38,8 @@ class Place(Protocol):
 
     spec: TableSpec
 
-    def target(self) -> Target: ...
-    def commit(self, base: State, commit: Commit, happens: Mapping[str, Happening]) -> tuple[Outcome, State]:
+    def target(self) -> CommitTarget: ...
+    def commit(self, base: TableState, commit: Commit, happens: Mapping[str, Happening]) -> tuple[Outcome, TableState]:
         """Commit, and let things happen at these crash points, once each."""
 
     def ids(self) -> list[str]: ...
@@ -53,18 +53,18 @@ class Place(Protocol):
 class InMemory:
     def __init__(self) -> None:
         self.spec = some_table()
-        self.catalog = MemoryCatalog(self.spec, stream="s", identity="i", watermark=start_of(1))
+        self.catalog = MemoryCatalog(self.spec, stream="s", identity="i", watermark=first_position(1))
 
     def target(self) -> MemoryTarget:
         return MemoryTarget(self.catalog)
 
-    def commit(self, base: State, commit: Commit, happens: Mapping[str, Happening]) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit, happens: Mapping[str, Happening]) -> tuple[Outcome, TableState]:
         left, steps = dict(happens), self.target().commit_steps(base, commit)
         while True:
             try:
                 left.pop(next(steps), lambda: None)()
             except StopIteration as finished:
-                outcome: tuple[Outcome, State] = finished.value
+                outcome: tuple[Outcome, TableState] = finished.value
                 return outcome
 
     def ids(self) -> list[str]:
@@ -91,10 +91,10 @@ class OnSpark:
         self._lake, self._session, self._patch = spark_lake.lake, spark_lake.session, patch
         self._name = spark_lake.lake.create(self.spec, stream="s", identity="i").name
 
-    def target(self) -> SparkTarget:
-        return SparkTarget(self._lake, self._name, self._session)
+    def target(self) -> SparkCommitTarget:
+        return SparkCommitTarget(self._lake, self._name, self._session)
 
-    def commit(self, base: State, commit: Commit, happens: Mapping[str, Happening]) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit, happens: Mapping[str, Happening]) -> tuple[Outcome, TableState]:
         left = dict(happens)
 
         def crash_point(name: str) -> None:
@@ -135,8 +135,8 @@ def commit_of(place: Place, first: int, ids: str, batch: str) -> Commit:
     """Messages of one event each, from sequence `first` on."""
     rows = pa.Table.from_batches([events(place.spec, list(ids), received_at=NOW, v=list(range(len(ids))))])
     field = place.spec.row_schema().field("_seq")
-    rows = rows.add_column(0, field, pa.array([start_of(first + n) for n in range(len(ids))], pa.int64()))
-    return Commit(batch, start_of(first), start_of(first + len(ids)), rows)
+    rows = rows.add_column(0, field, pa.array([first_position(first + n) for n in range(len(ids))], pa.int64()))
+    return Commit(batch, first_position(first), first_position(first + len(ids)), rows)
 
 
 def committed(place: Place, first: int, ids: str) -> Outcome:
@@ -147,7 +147,7 @@ def committed(place: Place, first: int, ids: str) -> Outcome:
 
 def test_a_new_table_has_its_first_watermark_and_no_rows(place: Place) -> None:
     state = place.target().load()
-    assert (state.watermark, state.snapshot_id, place.ids()) == (start_of(1), None, [])
+    assert (state.watermark, state.snapshot_id, place.ids()) == (first_position(1), None, [])
     assert (state.stream, state.stream_identity, state.spec) == ("s", "i", place.spec)
     assert [batch.num_rows for batch in place.target().ids_since(NOW) if batch.num_rows] == []
 
@@ -161,8 +161,8 @@ def test_rows_and_watermark_become_visible_together(place: Place) -> None:
 
     outcome, after = place.commit(place.target().load(), commit_of(place, 1, "ab", "x"), dict.fromkeys(STOPS, look))
     assert outcome is Outcome.PUBLISHED
-    assert seen == [([], start_of(1))] * 4
-    assert place.ids() == ["a", "b"] and after.watermark == place.marked() == start_of(3)
+    assert seen == [([], first_position(1))] * 4
+    assert place.ids() == ["a", "b"] and after.watermark == place.marked() == first_position(3)
     assert place.target().load().snapshot_id == after.snapshot_id is not None
 
 
@@ -170,7 +170,7 @@ def test_a_commit_without_rows_moves_the_watermark(place: Place) -> None:
     empty = commit_of(place, 1, "a", "x")
     empty = Commit(empty.batch, empty.previous_watermark, empty.watermark, empty.rows.slice(0, 0))
     outcome, after = place.target().commit(place.target().load(), empty)
-    assert outcome is Outcome.PUBLISHED and after.watermark == place.marked() == start_of(2) and place.ids() == []
+    assert outcome is Outcome.PUBLISHED and after.watermark == place.marked() == first_position(2) and place.ids() == []
 
 
 def test_ids_are_those_received_since(place: Place) -> None:
@@ -179,7 +179,7 @@ def test_ids_are_those_received_since(place: Place) -> None:
     target.load()
     found = pa.Table.from_batches(list(target.ids_since(NOW)))
     assert sorted(found["_id"].to_pylist()) == ["a", "b"]
-    assert sorted(found["_seq"].to_pylist()) == [start_of(1), start_of(2)]
+    assert sorted(found["_seq"].to_pylist()) == [first_position(1), first_position(2)]
     assert set(found["_received_at"].to_pylist()) == {NOW}
     assert not any(batch.num_rows for batch in target.ids_since(NOW + timedelta(microseconds=1)))
 
@@ -199,17 +199,17 @@ def test_dead_letters_are_written_once_and_known_above_the_watermark(place: Plac
     target = place.target()
     base = target.load()
     rows = commit_of(place, 1, "abc", "x").rows
-    letters = Refused(rows, RowsRefused("no")).letters(place.spec, NOW)
+    letters = RefusedEvent(rows, RowsRefused("no")).letters(place.spec, NOW)
     assert target.dead_positions(base) == set()
     assert target.add_dead_letters(base, letters[:2]) == 2
     assert target.add_dead_letters(base, letters) == 1 and target.add_dead_letters(base, letters) == 0
-    assert target.dead_positions(base) == {start_of(1), start_of(2), start_of(3)}
+    assert target.dead_positions(base) == {first_position(1), first_position(2), first_position(3)}
     after = place.target().load()
-    outcome, after = place.target().commit(after, Commit("y", after.watermark, start_of(3), rows.slice(0, 0)))
-    assert outcome is Outcome.PUBLISHED and place.target().dead_positions(after) == {start_of(3)}
+    outcome, after = place.target().commit(after, Commit("y", after.watermark, first_position(3), rows.slice(0, 0)))
+    assert outcome is Outcome.PUBLISHED and place.target().dead_positions(after) == {first_position(3)}
     with pytest.raises(Unavailable):
         target.add_dead_letters(
-            base, Refused(commit_of(place, 9, "z", "x").rows, RowsRefused("no")).letters(place.spec, NOW)
+            base, RefusedEvent(commit_of(place, 9, "z", "x").rows, RowsRefused("no")).letters(place.spec, NOW)
         )
 
 
@@ -251,7 +251,7 @@ def test_another_committer_in_between_wins(place: Place, stop: str, others: str)
         assert outcome is Outcome.STAGE_AGAIN
     else:
         assert outcome is (Outcome.ALREADY_DONE if others == "cd" else Outcome.SUPERSEDED)
-    assert place.ids() == ["a", "b", *others] and after.watermark == start_of(3 + len(others))
+    assert place.ids() == ["a", "b", *others] and after.watermark == first_position(3 + len(others))
 
 
 def test_a_mark_outlives_its_snapshot(place: Place) -> None:
@@ -259,8 +259,8 @@ def test_a_mark_outlives_its_snapshot(place: Place) -> None:
     committed(place, 2, "b")
     place.compact()
     place.expire_all()
-    assert place.marked() is None and place.target().load().watermark == start_of(3)
-    assert committed(place, 3, "c") is Outcome.PUBLISHED and place.marked() == start_of(4)
+    assert place.marked() is None and place.target().load().watermark == first_position(3)
+    assert committed(place, 3, "c") is Outcome.PUBLISHED and place.marked() == first_position(4)
 
 
 @pytest.mark.parametrize("expired", [False, True])
@@ -278,7 +278,7 @@ def test_a_roll_back_of_maintenance_is_fine(place: Place) -> None:
     committed(place, 1, "ab")
     place.compact()
     place.roll_back()
-    assert place.target().load().watermark == start_of(3)
+    assert place.target().load().watermark == first_position(3)
     assert committed(place, 3, "c") is Outcome.PUBLISHED
 
 
@@ -287,14 +287,14 @@ def test_tidying_keeps_the_newest(place: Place) -> None:
         committed(place, 1 + number, name)
     assert place.target().tidy(keep_snapshots=4) == 2
     assert place.target().tidy(keep_snapshots=4) == 0
-    assert place.ids() == list("abcdef") and place.target().load().watermark == place.marked() == start_of(7)
+    assert place.ids() == list("abcdef") and place.target().load().watermark == place.marked() == first_position(7)
 
 
 def test_the_steps_in_memory_are_the_crash_points_of_the_lake() -> None:
     def points(code: object) -> list[str]:
         return re.findall(r'(?:crash_point\(|yield )"(\w+)"', inspect.getsource(code))  # type: ignore[arg-type]
 
-    assert points(MemoryTarget.commit_steps) == points(SparkTarget.commit)
+    assert points(MemoryTarget.commit_steps) == points(SparkCommitTarget.commit)
     assert points(MemoryTarget.publish) == points(publish_stage)
     assert points(MemoryTarget.dead_letter_steps) == points(add_dead_letters)
     assert isinstance(InMemory().target().load(), MemoryTable)

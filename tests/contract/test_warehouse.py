@@ -17,7 +17,7 @@ from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, NotFound
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.catalog import LakeTable, changed_by
 from frazil.storage import local_path
 from tests.contract.seaweed import SeaweedServer
@@ -75,15 +75,15 @@ async def test_what_spark_commits_others_read(store: Store) -> None:
     done = await store.committer(table, stream).cycle()
     assert done is not None and (done.rows, done.duplicates) == (3, 1)
     after = store.lake.table(table.name)
-    assert after.watermark == start_of(3) and after.rows == 3
+    assert after.watermark == first_position(3) and after.rows == 3
     assert stored_ids(store.lake, table.name) == ["a", "b", "c"]
     found = duckdb_rows(after, store.lake.warehouse, "_seq, _id, v, m, tags")
     assert found == [
-        (start_of(1), "a", 2**53 + 1, Decimal("-1.10"), ["ü"]),
-        (start_of(1) + 1, "b", None, None, None),
-        (start_of(2) + 1, "c", 2, None, None),
+        (first_position(1), "a", 2**53 + 1, Decimal("-1.10"), ["ü"]),
+        (first_position(1) + 1, "b", None, None, None),
+        (first_position(2) + 1, "c", 2, None, None),
     ]
-    assert after.rows_at([start_of(1)])["at"].to_pylist() == [at]
+    assert after.rows_at([first_position(1)])["at"].to_pylist() == [at]
 
 
 async def test_partitions_of_any_text(store: Store) -> None:
@@ -95,7 +95,7 @@ async def test_partitions_of_any_text(store: Store) -> None:
     assert after.files == len(values)
     found = duckdb_rows(after, store.lake.warehouse, "s, _seq")
     assert [row[0] for row in found] == values
-    assert after.rows_at([start_of(1) + i for i in range(len(values))])["s"].to_pylist() == values
+    assert after.rows_at([first_position(1) + i for i in range(len(values))])["s"].to_pylist() == values
 
 
 async def test_columns_that_were_added_and_widened(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.embedding import Answer, Embedded, checked, embedded, embedded_in_batches, unit
+from frazil.embedding import Embedded, RawVectors, checked, embedded, embedded_in_batches, unit
 from frazil.embedding.model import Failed
 from frazil.embedding.outcome import Failure
 from frazil.errors import Unavailable
@@ -37,7 +37,7 @@ class Odd:
 @given(st.integers(0, 12), st.lists(ROWS, max_size=14), st.sets(st.integers(0, 20)))
 def test_every_text_is_accounted_for(texts: int, rows: list[list[float]], told: set[int]) -> None:
     given_rows = np.array(rows, dtype=np.float64).reshape(len(rows), DIMS)
-    outcome = checked(Answer(given_rows, {index: Failed("told", "so") for index in told}), texts, DIMS, first=7)
+    outcome = checked(RawVectors(given_rows, {index: Failed("told", "so") for index in told}), texts, DIMS, first=7)
     assert len(outcome.of) + len(outcome.failed) == texts == outcome.texts
     assert sorted([*outcome.of, *(failure.index for failure in outcome.failed)]) == list(range(7, 7 + texts))
     assert sum(outcome.reasons().values()) == len(outcome.failed)

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import TooLarge
-from frazil.events import batch, conform, decode, encode, encode_parts, part_headers, rows, start_of, whole
+from frazil.events import (
+    batch,
+    complete_messages,
+    conform,
+    decode,
+    encode,
+    encode_parts,
+    first_position,
+    part_headers,
+    rows,
+)
 from frazil.events.batch import GROUP, PART
 from tests.flow.stream_model import Sent, counts, undecided_from
 
@@ -100,7 +110,7 @@ def stored(*parts: str) -> list[Stored]:
     ],
 )
 def test_a_group_counts_when_it_stands_there_whole(parts: list[str], counted: list[int], decided: int) -> None:
-    found, below = whole(stored(*parts))
+    found, below = complete_messages(stored(*parts))
     assert [delivery.sequence for delivery in found] == counted
     assert below == decided
 
@@ -124,7 +134,7 @@ def test_it_counts_the_same_wherever_the_reads_end(stream: list[Sent], size: int
     decided, end = 1, 0
     while end < len(deliveries):
         end = min(end + size, len(deliveries))
-        found, below = whole(deliveries[decided - 1 : end])
+        found, below = complete_messages(deliveries[decided - 1 : end])
         counted += [delivery.sequence for delivery in found]
         assert below >= decided
         decided = below
@@ -137,7 +147,7 @@ def test_rows_carry_their_position_in_the_stream() -> None:
     deliveries = [Stored(7, encode(table(2).to_batches())), Stored(9, encode(table(1).to_batches()))]
     found = rows(deliveries, schema)
     assert found.schema.equals(schema)
-    assert found["_seq"].to_pylist() == [start_of(7), start_of(7) + 1, start_of(9)]
+    assert found["_seq"].to_pylist() == [first_position(7), first_position(7) + 1, first_position(9)]
     assert rows([], schema).num_rows == 0 and rows([], schema).schema.equals(schema)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.events import CLOCK_SKEW_US, COUNTS, IdWindow, Ints, Keys, id_keys, id_window
+from frazil.events import CLOCK_SKEW_US, IS_NEW, IdWindow, Ints, Keys, id_keys, id_window
 from frazil.events import id_window as ids
 
 WINDOW_US = 1000
@@ -48,7 +48,7 @@ class Naive:
             if before is not None and received - before[1] < WINDOW_US:
                 verdict.append(before[0] if before[0] < start else -2 - (before[0] - start))
             else:
-                verdict.append(COUNTS)
+                verdict.append(IS_NEW)
                 self.counted[number] = (start + index, received)
         self.position += len(batch)
         return verdict
@@ -59,7 +59,7 @@ def take(window: IdWindow, batch: list[Event], start: int) -> list[int]:
     keys, received = keys_of(batch), times_of(batch)
     assert window.covers(received)
     verdict = window.judge(keys, received)
-    counts = verdict == COUNTS
+    counts = verdict == IS_NEW
     window.add(keys[counts], (start + np.arange(len(batch)))[counts], received[counts])
     return [int(v) for v in verdict]
 
@@ -140,7 +140,7 @@ def test_other_borders_of_the_batches_give_the_same_rows(stream: list[list[Event
         window, start, kept = make_window(), 0, []
         for batch in borders:
             verdict = take(window, batch, start)
-            kept += [start + index for index, v in enumerate(verdict) if v == COUNTS]
+            kept += [start + index for index, v in enumerate(verdict) if v == IS_NEW]
             start += len(batch)
         rows.append(kept)
     assert rows[0] == rows[1] == rows[2]
@@ -176,14 +176,14 @@ def test_an_index_filled_from_rows_answers_for_their_time_only() -> None:
 
 def test_the_border_of_the_window_belongs_to_the_next_row() -> None:
     window = make_window()
-    assert take(window, [(1, 0), (1, WINDOW_US - 1), (1, WINDOW_US), (1, WINDOW_US + 1)], 0) == [COUNTS, -2, COUNTS, -4]
+    assert take(window, [(1, 0), (1, WINDOW_US - 1), (1, WINDOW_US), (1, WINDOW_US + 1)], 0) == [IS_NEW, -2, IS_NEW, -4]
     assert take(window, [(1, 2 * WINDOW_US - 1), (1, 0)], 4) == [2, 2]
 
 
 def test_a_verdict_names_what_is_repeated() -> None:
     window = make_window()
     take(window, [(7, 0), (8, 0)], 100)
-    assert take(window, [(9, 1), (8, 1), (9, 2), (8, 2)], 200) == [COUNTS, 101, -2, 101]
+    assert take(window, [(9, 1), (8, 1), (9, 2), (8, 2)], 200) == [IS_NEW, 101, -2, 101]
 
 
 @pytest.mark.parametrize("spilled", [False, True])
@@ -197,7 +197,7 @@ def test_an_id_that_is_forgotten_counts_again_once(
     window.add(keys[:1], np.array([7], dtype=np.int64), times[:1])
     window.add(keys[1:], np.array([8], dtype=np.int64), times[1:])
     window.forget(np.array([7, 99], dtype=np.int64))
-    assert window.judge(keys, times).tolist() == [COUNTS, 8]
+    assert window.judge(keys, times).tolist() == [IS_NEW, 8]
     window.add(keys[:1], np.array([9], dtype=np.int64), times[:1])
     assert window.judge(keys, times).tolist() == [9, 8]
 
@@ -228,7 +228,7 @@ def test_a_million_ids(capsys: pytest.CaptureFixture[str]) -> None:
     received = np.full(number, 10**15, dtype=np.int64)
     for at in range(0, number, size):
         part = slice(at, at + size)
-        assert (window.judge(keys[part], received[part]) == COUNTS).all()
+        assert (window.judge(keys[part], received[part]) == IS_NEW).all()
         window.add(keys[part], np.arange(at, at + size), received[part])
     added = time.perf_counter()
     assert (window.judge(keys, received) == np.arange(number)).all()
@@ -237,7 +237,7 @@ def test_a_million_ids(capsys: pytest.CaptureFixture[str]) -> None:
     began_single = time.perf_counter()
     for at in range(2000):
         one = single[at : at + 1]
-        assert window.judge(one, received[:1])[0] == COUNTS
+        assert window.judge(one, received[:1])[0] == IS_NEW
         window.add(one, np.array([number + at]), received[:1])
     singles = time.perf_counter()
     with capsys.disabled():

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from frazil.events import differing
+from frazil.events import differing_rows
 from frazil.events.declaration import TableSpec
 from tests.events.bodies import RECEIVED_AT, decode, table
 
@@ -32,9 +32,9 @@ FULL = '{"id":"a","data":{"n":1,"d":"NaN","s":"x","l":[1,"NaN",null],"m":{"k":1}
 
 
 def test_the_same_request_again_is_the_same() -> None:
-    assert differing(rows(FULL), rows(FULL)) == []
-    assert differing(rows(FULL), later(rows(FULL))) == []
-    assert differing(rows(FULL).slice(1), rows(FULL).slice(1)) == []
+    assert differing_rows(rows(FULL), rows(FULL)) == []
+    assert differing_rows(rows(FULL), later(rows(FULL))) == []
+    assert differing_rows(rows(FULL).slice(1), rows(FULL).slice(1)) == []
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_the_same_request_again_is_the_same() -> None:
     ],
 )
 def test_any_other_value_differs(other: str) -> None:
-    assert differing(rows(FULL), rows(other + '\n{"id":"b","data":{}}')) == [0]
+    assert differing_rows(rows(FULL), rows(other + '\n{"id":"b","data":{}}')) == [0]
 
 
 def test_a_given_time_counts() -> None:
     given = '{"id":"a","ts":"2024-01-01T00:00:00Z","data":{}}'
     other = '{"id":"a","ts":"2024-01-01T00:00:01Z","data":{}}'
     default = '{"id":"a","data":{}}'
-    assert differing(rows(given), later(rows(given))) == []
-    assert differing(rows(given), rows(other)) == [0]
-    assert differing(rows(default), later(rows(given))) == [0]
+    assert differing_rows(rows(given), later(rows(given))) == []
+    assert differing_rows(rows(given), rows(other)) == [0]
+    assert differing_rows(rows(default), later(rows(given))) == [0]
 
 
 def test_older_and_newer_schemas() -> None:
@@ -73,23 +73,23 @@ def test_older_and_newer_schemas() -> None:
         return json.dumps({"id": "a", "data": data})
 
     same = event(n=1, f=0.1, m="1.50", s={"x": 1})
-    assert differing(rows(same, older), rows(same, newer)) == []
-    assert differing(rows(same, newer), rows(same, older)) == []
-    assert differing(rows(same, older), rows(event(n=1, f=0.1, m="1.50", s={"x": 1}, new="x"), newer)) == [0]
-    assert differing(rows(same, older), rows(event(n=2**31, f=0.1, m="1.50", s={"x": 1}), newer)) == [0]
-    assert differing(rows(same, older), rows(event(n=1, f=0.1, m="1.50", s={"x": 1, "y": 1}), newer)) == [0]
-    assert differing(rows(same, older), rows(event(n=1, f=0.1, m="1.51", s={"x": 1}), newer)) == [0]
+    assert differing_rows(rows(same, older), rows(same, newer)) == []
+    assert differing_rows(rows(same, newer), rows(same, older)) == []
+    assert differing_rows(rows(same, older), rows(event(n=1, f=0.1, m="1.50", s={"x": 1}, new="x"), newer)) == [0]
+    assert differing_rows(rows(same, older), rows(event(n=2**31, f=0.1, m="1.50", s={"x": 1}), newer)) == [0]
+    assert differing_rows(rows(same, older), rows(event(n=1, f=0.1, m="1.50", s={"x": 1, "y": 1}), newer)) == [0]
+    assert differing_rows(rows(same, older), rows(event(n=1, f=0.1, m="1.51", s={"x": 1}), newer)) == [0]
 
 
 def test_tables_of_several_chunks() -> None:
     two = rows(FULL)
     chunked = pa.concat_tables([two.slice(0, 1), two.slice(1, 1)])
-    assert differing(chunked, two) == []
+    assert differing_rows(chunked, two) == []
 
 
 def test_tables_of_different_length_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="compared"):
-        differing(rows(FULL), rows(FULL).slice(1))
+        differing_rows(rows(FULL), rows(FULL).slice(1))
 
 
 def test_a_missing_list_is_an_empty_one() -> None:
@@ -97,4 +97,4 @@ def test_a_missing_list_is_an_empty_one() -> None:
     kind = pa.list_(pa.struct([("sku", pa.string())]))
     first = pa.table({"_id": ["a", "b", "c"], "items": pa.array([[], None, [{"sku": "x"}]], kind)})
     second = pa.table({"_id": ["a", "b", "c"], "items": pa.array([None, None, None], kind)})
-    assert differing(first, second) == [2]
+    assert differing_rows(first, second) == [2]

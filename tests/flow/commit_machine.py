@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from frazil.bus import Message
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, FrazilError, Unavailable, WatermarkTorn
-from frazil.events import ROWS, IdWindow, encode, sequence_of, start_of
+from frazil.events import ROWS, IdWindow, encode, first_position, sequence_of
 from frazil.events.batch import GROUP, PART
 from frazil.events.declaration import parse_table
-from frazil.pipeline.commit import Limits
+from frazil.pipeline.commit import BatchLimits
 from tests.flow.memory_target import MemoryCatalog, MemoryTarget
 from tests.flow.simulation import Actor, SteppedCommitter, SteppedStream, SteppedTarget, run
 from tests.flow.stream_model import Expected, Sent, expected_rows, undecided_from
@@ -44,13 +44,13 @@ lateness = st.sampled_from([0, 0, 0, 1, HOUR // 2, 2 * HOUR - 1, 2 * HOUR, 5 * H
 actors = st.sampled_from(["a", "b", "sleeper"])
 stops = st.sampled_from(sorted(STOPS))
 limits = st.builds(
-    Limits,
+    BatchLimits,
     max_rows=st.sampled_from([1, 3, 1000]),
     # A quarter of this is one read: one message at a time, a few, or all.
     max_bytes=st.sampled_from([4, 8000, 32 << 20]),
     max_age_seconds=st.just(0.0),
 )
-ALL = Limits(max_age_seconds=0.0)
+ALL = BatchLimits(max_age_seconds=0.0)
 
 
 class World:
@@ -61,7 +61,7 @@ class World:
         clock = self.clock
         self.bus = MemoryBus(clock=lambda: clock[0])
         self.stream = run(self.bus.create("t"))
-        self.catalog = MemoryCatalog(SPEC, stream="t", identity=self.stream.identity, watermark=start_of(1))
+        self.catalog = MemoryCatalog(SPEC, stream="t", identity=self.stream.identity, watermark=first_position(1))
         self.faults: list[str] = []
 
     def rows(self) -> list[Expected]:
@@ -90,7 +90,7 @@ class CommitMachine(RuleBasedStateMachine):
         self.sent: list[Sent] = []
         self.now_us = 100 * HOUR
         self.numbers = 0
-        self.watermark = start_of(1)
+        self.watermark = first_position(1)
         self.at: dict[str, str] = {}
         self.actors = {name: self.actor(self.world) for name in ("a", "b", "sleeper")}
 
@@ -176,28 +176,28 @@ class CommitMachine(RuleBasedStateMachine):
     # Committers
 
     @rule(actor=actors, limits=limits)
-    def commit_cycle(self, actor: str, limits: Limits) -> None:
+    def commit_cycle(self, actor: str, limits: BatchLimits) -> None:
         self.commit(actor, limits)
 
-    def commit(self, actor: str, limits: Limits) -> None:
+    def commit(self, actor: str, limits: BatchLimits) -> None:
         """A cycle from beginning to end, or the rest of one."""
         self.actors[actor].finish(limits)
         self.at.pop(actor, None)
 
     @rule(actor=actors, limits=limits, number=st.integers(1, 12))
-    def go_on(self, actor: str, limits: Limits, number: int) -> None:
+    def go_on(self, actor: str, limits: BatchLimits, number: int) -> None:
         for _ in range(number):
             self.step(actor, limits)
 
     @rule(actor=actors, limits=limits, stop=stops)
-    def sleep_at(self, actor: str, limits: Limits, stop: str) -> None:
+    def sleep_at(self, actor: str, limits: BatchLimits, stop: str) -> None:
         """Go on until this point, and stay there while the others go on."""
         for _ in range(200):
             if self.step(actor, limits) in (stop, None):
                 break
 
     @rule(stop=stops, limits=limits, others=limits, several=st.lists(ids, min_size=1, max_size=4))
-    def overtake(self, stop: str, limits: Limits, others: Limits, several: list[tuple[str, ...]]) -> None:
+    def overtake(self, stop: str, limits: BatchLimits, others: BatchLimits, several: list[tuple[str, ...]]) -> None:
         """One falls asleep on its way, another commits, with other borders of its batches perhaps; the first wakes."""
         self.publish_backlog(several, 0)
         self.sleep_at("a", limits, stop)
@@ -205,7 +205,7 @@ class CommitMachine(RuleBasedStateMachine):
         self.check()
         self.commit("a", limits)
 
-    def step(self, actor: str, limits: Limits) -> str | None:
+    def step(self, actor: str, limits: BatchLimits) -> str | None:
         stop = self.actors[actor].step(limits)
         self.at.pop(actor, None)
         if stop is not None:
@@ -214,7 +214,7 @@ class CommitMachine(RuleBasedStateMachine):
         return stop
 
     @rule(actor=actors, limits=limits, stop=stops, ids=ids)
-    def crash_at(self, actor: str, limits: Limits, stop: str, ids: tuple[str, ...]) -> None:
+    def crash_at(self, actor: str, limits: BatchLimits, stop: str, ids: tuple[str, ...]) -> None:
         self.publish_events(ids, 0)
         self.sleep_at(actor, limits, stop)
         self.restart(actor)

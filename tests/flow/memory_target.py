@@ -21,12 +21,12 @@ from frazil.events.declaration import TIMESTAMP, TableSpec
 from frazil.lake.catalog import BATCH, WATERMARK
 from frazil.lake.catalog.table import IDENTITY, STREAM, WATERMARK_SEQUENCE
 from frazil.lake.commit import DeadLetter, Outcome
-from frazil.lake.commit.publish import AuditFailed, standing
+from frazil.lake.commit.publish import AuditFailed, publish_outcome
 from frazil.pipeline.commit.row_errors import RowsRefused
-from frazil.pipeline.commit.target import Commit, State
+from frazil.pipeline.commit.target import Commit, TableState
 
 Row = tuple[Any, ...]
-CommitSteps = Generator[str, None, tuple[Outcome, State]]
+CommitSteps = Generator[str, None, tuple[Outcome, TableState]]
 
 _PUBLISH_TRIES = 5
 
@@ -193,16 +193,16 @@ class MemoryTarget:
         found = [dict(zip(schema.names, (row[column] for column in columns), strict=True)) for row in table.rows]
         yield pa.RecordBatch.from_pylist([row for row in found if row["_received_at"] >= received_at], schema=schema)
 
-    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         steps = self.commit_steps(base, commit)
         while True:
             try:
                 next(steps)
             except StopIteration as finished:
-                outcome: tuple[Outcome, State] = finished.value
+                outcome: tuple[Outcome, TableState] = finished.value
                 return outcome
 
-    def commit_steps(self, base: State, commit: Commit) -> CommitSteps:
+    def commit_steps(self, base: TableState, commit: Commit) -> CommitSteps:
         """The commit with a stop at each crash point that `SparkTarget.commit` and `publish` have, in their order."""
         table = base if isinstance(base, MemoryTable) else self.load()
         yield "before_stage"
@@ -230,7 +230,7 @@ class MemoryTarget:
     def publish(self, base: MemoryTable, snapshot: MemorySnapshot, watermark: int) -> CommitSteps:
         for _ in range(_PUBLISH_TRIES):
             current = self.catalog.load()
-            outcome = standing(current, base, snapshot.snapshot_id, watermark)
+            outcome = publish_outcome(current, base, snapshot.snapshot_id, watermark)
             if outcome is not None:
                 return outcome, current
             yield "before_publish"
@@ -250,10 +250,10 @@ class MemoryTarget:
     def forget_attempts(self) -> None:
         self.catalog.forget("attempt")
 
-    def dead_positions(self, base: State) -> set[int]:
+    def dead_positions(self, base: TableState) -> set[int]:
         return {letter.position for letter in self.catalog.letters if letter.position >= base.watermark}
 
-    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> int:
+    def add_dead_letters(self, base: TableState, letters: Sequence[DeadLetter]) -> int:
         steps = self.dead_letter_steps(base, letters)
         while True:
             try:
@@ -261,7 +261,7 @@ class MemoryTarget:
             except StopIteration as finished:
                 return int(finished.value)
 
-    def dead_letter_steps(self, base: State, letters: Sequence[DeadLetter]) -> Generator[str, None, int]:
+    def dead_letter_steps(self, base: TableState, letters: Sequence[DeadLetter]) -> Generator[str, None, int]:
         """With a stop at each crash point of `lake.add_dead_letters`."""
         known = self.dead_positions(base)
         new = [letter for letter in letters if letter.position not in known]

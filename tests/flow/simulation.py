@@ -17,9 +17,9 @@ from frazil.bus.stream_rules import unknown
 from frazil.errors import FrazilError
 from frazil.events import sequence_of
 from frazil.lake.commit import DeadLetter, Outcome
-from frazil.pipeline.commit import Committer, Limits
-from frazil.pipeline.commit.committer import Ahead, Committed
-from frazil.pipeline.commit.target import Commit, State
+from frazil.pipeline.commit import BatchLimits, Committer
+from frazil.pipeline.commit.committer import Committed, ReadAhead
+from frazil.pipeline.commit.target import Commit, TableState
 from tests.flow.memory_target import MemoryTarget
 
 _T = TypeVar("_T")
@@ -91,9 +91,9 @@ class SteppedCommitter(Committer):
     What it reads ahead it reads before the commit instead of beside it: what is used later is as old as it can be.
     """
 
-    _read: Ahead | None = None
+    _read: ReadAhead | None = None
 
-    async def _commit(self, base: State, commit: Commit, *, messages: int) -> tuple[Outcome, State]:
+    async def _commit(self, base: TableState, commit: Commit, *, messages: int) -> tuple[Outcome, TableState]:
         self._read = None
         if self.behind:
             # As in the product, a failure to read ahead is no failure of this cycle.
@@ -105,7 +105,7 @@ class SteppedCommitter(Committer):
             self._read = None
             raise
 
-    async def _read_ahead_from(self, lo: int) -> Ahead | None:
+    async def _read_ahead_from(self, lo: int) -> ReadAhead | None:
         ahead, self._read = self._read, None
         if ahead is not None and ahead.lo == lo:
             self.used_ahead()
@@ -115,7 +115,7 @@ class SteppedCommitter(Committer):
     def used_ahead(self) -> None:
         """Called when a batch that was read ahead is taken."""
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: BatchLimits) -> None:
         self._limits = limits
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:
@@ -135,10 +135,10 @@ class SteppedCommitter(Committer):
 class SteppedTarget(MemoryTarget):
     """Hands the commit out as steps, for `SteppedCommitter` to go through."""
 
-    def commit(self, base: State, commit: Commit) -> Any:
+    def commit(self, base: TableState, commit: Commit) -> Any:
         return self.commit_steps(base, commit)
 
-    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> Any:
+    def add_dead_letters(self, base: TableState, letters: Sequence[DeadLetter]) -> Any:
         return self.dead_letter_steps(base, letters)
 
 
@@ -157,7 +157,7 @@ class Actor:
     def busy(self) -> bool:
         return self._cycle is not None
 
-    def step(self, limits: Limits) -> str | None:
+    def step(self, limits: BatchLimits) -> str | None:
         """Go on to the next stop and return its name, or None at the end of a cycle. Begins a cycle when idle."""
         if self._cycle is None:
             self.committer.limit(limits)
@@ -174,7 +174,7 @@ class Actor:
         self._cycle = None
         return None
 
-    def finish(self, limits: Limits) -> None:
+    def finish(self, limits: BatchLimits) -> None:
         """Go on to the end of the cycle."""
         for _ in range(10_000):
             if self.step(limits) is None:

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from frazil.errors import BusGap
-from frazil.pipeline.commit import Limits
+from frazil.pipeline.commit import BatchLimits
 from frazil.pipeline.commit.committer import Committed
 from tests.flow.commit_machine import ALL, HOUR, STOPS, CommitMachine
 from tests.flow.simulation import SteppedCommitter, run
@@ -29,7 +29,7 @@ SETTINGS = settings(
     stateful_step_count=60,
     suppress_health_check=list(HealthCheck),
 )
-ONE = Limits(max_rows=1, max_bytes=4, max_age_seconds=0.0)
+ONE = BatchLimits(max_rows=1, max_bytes=4, max_age_seconds=0.0)
 
 
 @pytest.mark.explore
@@ -78,7 +78,9 @@ def world() -> CommitMachine:
 
 @pytest.mark.parametrize("stop", ["before_stage", "after_stage_before_publish", "after_audit_before_publish"])
 @pytest.mark.parametrize("others", [ONE, ALL])
-def test_a_sleeper_that_was_overtaken_writes_nothing_twice(world: CommitMachine, stop: str, others: Limits) -> None:
+def test_a_sleeper_that_was_overtaken_writes_nothing_twice(
+    world: CommitMachine, stop: str, others: BatchLimits
+) -> None:
     """It had judged its range before another committed a part of it: staging the same rows again doubles that part."""
     world.publish_backlog([("a",), ("b",)], 0)
     world.sleep_at("a", ALL, stop)

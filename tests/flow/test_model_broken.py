@@ -13,13 +13,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from frazil.bus import Delivery
 from frazil.errors import FrazilError, Unavailable
-from frazil.events import COUNTS, Delivered, IdWindow, Ints, Keys
+from frazil.events import IS_NEW, IdWindow, Ints, Keys, StreamMessage
 from frazil.events.batch import GROUP
 from frazil.lake.catalog import WATERMARK
 from frazil.lake.catalog.table import WATERMARK_SEQUENCE
 from frazil.lake.commit import Outcome
 from frazil.pipeline.commit import committer
-from frazil.pipeline.commit.target import State
+from frazil.pipeline.commit.target import TableState
 from tests.flow.commit_machine import CommitMachine
 from tests.flow.memory_target import CatalogConflict, CommitSteps, MemorySnapshot, MemoryTable
 from tests.flow.simulation import SteppedCommitter, SteppedTarget
@@ -38,7 +38,7 @@ FEW = settings(
 
 class NoDedupe(IdWindow):
     def judge(self, keys: Keys, received_us: Ints) -> Ints:
-        return np.full(len(keys), COUNTS, dtype=np.int64)
+        return np.full(len(keys), IS_NEW, dtype=np.int64)
 
 
 class ForgetsSilently(IdWindow):
@@ -114,12 +114,12 @@ class TrimsWhatItRead(SteppedCommitter):
 class TrustsItsMemory(SteppedCommitter):
     """Keeps its ids without looking at whose watermark they belong to."""
 
-    def _window_at(self, base: State, received: Ints) -> IdWindow:
+    def _window_at(self, base: TableState, received: Ints) -> IdWindow:
         return self._ids[1] if self._ids else super()._window_at(base, received)
 
 
 class ChecksNothing(SteppedCommitter):
-    async def _check(self, base: State) -> None:
+    async def _check(self, base: TableState) -> None:
         return None
 
 
@@ -142,11 +142,11 @@ def test_a_broken_part_is_found(broken: dict[str, type]) -> None:
     found(type("BrokenMachine", (CommitMachine,), dict(broken)))
 
 
-def every_part_counts(deliveries: Sequence[Delivered]) -> tuple[list[Delivered], int]:
+def every_part_counts(deliveries: Sequence[StreamMessage]) -> tuple[list[StreamMessage], int]:
     return list(deliveries), deliveries[-1].sequence + 1 if deliveries else 0
 
 
-def one_run_of_a_name_is_one_group(deliveries: Sequence[Delivered]) -> tuple[list[Delivered], int]:
+def one_run_of_a_name_is_one_group(deliveries: Sequence[StreamMessage]) -> tuple[list[StreamMessage], int]:
     """Drops a group whose producer sent it again right after it broke off."""
     alone = [delivery for delivery in deliveries if GROUP not in delivery.headers]
     return alone, deliveries[-1].sequence + 1 if deliveries else 0

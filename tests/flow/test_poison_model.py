@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from frazil.events import sequence_of, start_of
+from frazil.events import first_position, sequence_of
 from frazil.events.positions import position
 from frazil.pipeline.commit.committer import Committed
 from tests.flow.commit_machine import ALL, STOPS, WINDOW_US, CommitMachine
@@ -138,7 +138,7 @@ def test_trouble_of_the_store_makes_no_dead_letters(fault: str) -> None:
         world.check_letters()
     world.commit("a", ALL)
     assert [letter.id for letter in world.world.catalog.letters] == [POISON]
-    assert world.world.catalog.table.watermark == start_of(3)
+    assert world.world.catalog.table.watermark == first_position(3)
 
 
 def test_where_nothing_can_be_staged_nothing_is_a_dead_letter() -> None:
@@ -148,6 +148,6 @@ def test_where_nothing_can_be_staged_nothing_is_a_dead_letter() -> None:
     world.publish_backlog([("a", "b"), ("c",)], 0)
     world.commit("a", ALL)
     assert isinstance(world.actors["a"].last, Exception)
-    assert not world.world.catalog.letters and world.world.catalog.table.watermark == start_of(1)
+    assert not world.world.catalog.letters and world.world.catalog.table.watermark == first_position(1)
     world.world.catalog.poison = lambda event_id: False
     world.teardown()

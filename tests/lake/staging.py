@@ -13,10 +13,10 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID
 
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.catalog import BATCH, PREVIOUS_WATERMARK, WATERMARK, Lake, LakeTable
 from frazil.lake.commit import Outcome, audit, make_durable, publish_stage
-from frazil.lake.commit.publish import Published
+from frazil.lake.commit.publish import PublishResult
 
 _numbers = itertools.count(1)
 
@@ -59,7 +59,7 @@ def stage(lake: Lake, base: LakeTable, data: pa.Table, watermark: int) -> Snapsh
 
 def commit(
     lake: Lake, base: LakeTable, values: Sequence[Mapping[str, Any]], *, received_at: datetime | None = None
-) -> Published:
+) -> PublishResult:
     """Stage and publish the next message of the stream."""
     watermark = start_of_next(base)
     snapshot = stage(lake, base, rows(base, values, received_at=received_at), watermark)
@@ -76,4 +76,4 @@ def append(
 
 
 def start_of_next(table: LakeTable) -> int:
-    return table.watermark + start_of(2) - start_of(1)
+    return table.watermark + first_position(2) - first_position(1)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from frazil.events.declaration import parse_table
-from frazil.lake.bulk import Load, Replaces, arrived_since, load_position, publish_load
-from frazil.lake.bulk.loads_since import Arrived
+from frazil.lake.bulk import Load, Replaces, load_position, loads_since_snapshot, publish_load
+from frazil.lake.bulk.loads_since import LoadsSince
 from frazil.lake.catalog import Lake
 from tests.lake.test_loads import written
 
@@ -28,17 +28,17 @@ def load(lake: Lake, number: int, replaces: Replaces = Replaces.NOTHING) -> int:
 
 def test_loads_are_told_and_what_they_replace_is_not_guessed(lake: Lake) -> None:
     table = lake.create(SPEC, stream="s", identity="i", first_sequence=1)
-    assert arrived_since(table, None) == Arrived()
+    assert loads_since_snapshot(table, None) == LoadsSince()
     first = load(lake, 1)
     seen = lake.table("main.orders").snapshot_id
     second = load(lake, 2)
     table = lake.table("main.orders")
-    assert arrived_since(table, None) == Arrived((second, first))
-    assert arrived_since(table, seen) == Arrived((second,))
-    assert arrived_since(table, table.snapshot_id) == Arrived()
-    assert arrived_since(table, 12345) == Arrived(rewritten=True), "of a snapshot that nobody knows"
+    assert loads_since_snapshot(table, None) == LoadsSince((second, first))
+    assert loads_since_snapshot(table, seen) == LoadsSince((second,))
+    assert loads_since_snapshot(table, table.snapshot_id) == LoadsSince()
+    assert loads_since_snapshot(table, 12345) == LoadsSince(rewritten=True), "of a snapshot that nobody knows"
     load(lake, 3, Replaces.ALL)
-    assert arrived_since(lake.table("main.orders"), seen) == Arrived(rewritten=True)
+    assert loads_since_snapshot(lake.table("main.orders"), seen) == LoadsSince(rewritten=True)
 
 
 def test_an_expired_snapshot_in_between_means_that_nobody_can_tell(lake: Lake) -> None:
@@ -48,5 +48,5 @@ def test_an_expired_snapshot_in_between_means_that_nobody_can_tell(lake: Lake) -
         load(lake, number)
         ids.append(lake.table("main.orders").snapshot_id or 0)
     lake.catalog.load_table("main.orders").maintenance.expire_snapshots().by_id(ids[1]).commit()
-    assert arrived_since(lake.table("main.orders"), ids[0]) == Arrived(rewritten=True)
-    assert arrived_since(lake.table("main.orders"), None) == Arrived(rewritten=True)
+    assert loads_since_snapshot(lake.table("main.orders"), ids[0]) == LoadsSince(rewritten=True)
+    assert loads_since_snapshot(lake.table("main.orders"), None) == LoadsSince(rewritten=True)

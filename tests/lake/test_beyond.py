@@ -17,7 +17,7 @@ from frazil.lake.bulk import FileWriter, Load, plan_files, publish_load
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.maintenance import apply_retention, find_orphans, plan_retention, remove_orphans
 from frazil.lake.maintenance.row_removal import _AssertRefs
-from frazil.lake.maintenance.row_retention import cut_at
+from frazil.lake.maintenance.row_retention import retention_cutoff
 from frazil.storage import local_path
 from tests.kills import Address, address, killed_at
 from tests.lake.staging import append
@@ -95,7 +95,7 @@ def files(lake: Lake, name: str) -> set[Path]:
     ],
 )
 def test_the_cut(years: float, today: date, cut: datetime) -> None:
-    assert cut_at(years, today) == cut
+    assert retention_cutoff(years, today) == cut
 
 
 @pytest.mark.parametrize("partition", ["dt", "day(dt)", "month(dt)", "day(at)", "month(at)", "hour(at)"])

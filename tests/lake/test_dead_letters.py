@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.positions import position
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable, plan_purge
 from frazil.lake.commit import (
@@ -66,7 +66,7 @@ def test_a_letter_is_written_once_and_read_as_it_was(lake: Lake, table: LakeTabl
 
 
 def test_a_committer_that_was_overtaken_writes_none(lake: Lake, table: LakeTable) -> None:
-    lake.set_properties(table.name, {WATERMARK: str(start_of(2))})
+    lake.set_properties(table.name, {WATERMARK: str(first_position(2))})
     with pytest.raises(Unavailable) as refused:
         add_dead_letters(lake, table, [letter(position(1, 0))])
     assert refused.value.code == "superseded" and found(lake, table) == []

@@ -17,8 +17,8 @@ from pyiceberg.table import StaticTable
 from frazil.errors import Unavailable
 from frazil.events.declaration import parse_table
 from frazil.lake.catalog import Lake, LakeTable, export_hint, open_lake
-from frazil.lake.catalog.fsync_io import SyncedFileIO
-from frazil.lake.catalog.version_hint import HINT_FILE, KEPT_COPIES, ExportHint, Folder
+from frazil.lake.catalog.fsync_io import FsyncFileIO
+from frazil.lake.catalog.version_hint import HINT_FILE, KEPT_COPIES, ExportHint, HintFolder
 from frazil.storage import Warehouse
 from tests.contract.seaweed import SeaweedServer
 from tests.lake.staging import append
@@ -159,12 +159,12 @@ def test_exports_at_once_are_all_right(lake: Lake, name: str, warehouse: Warehou
 
 
 def test_a_copy_that_another_export_deletes_first_is_no_error(lake: Lake, name: str) -> None:
-    class Overtaken(SyncedFileIO):
+    class Overtaken(FsyncFileIO):
         def delete(self, location: Any) -> None:
             super().delete(location)
             super().delete(location)
 
-    folder = Folder(Overtaken(), warehouse_url(lake, name))
+    folder = HintFolder(Overtaken(), warehouse_url(lake, name))
     place = Path(folder.url.removeprefix("file://"))
     for version in range(1, 5):
         (place / f"v{version}.metadata.json").write_bytes(b"{}")
@@ -185,7 +185,7 @@ def test_compressed_metadata_is_exported_plain(lake: Lake, name: str, warehouse:
     plain = Path(lake.table(name).metadata_location.removeprefix("file://"))
     packed = plain.with_name("00009-a.gz.metadata.json")
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    table = StaticTable.from_metadata(f"file://{packed}", {"py-io-impl": "frazil.lake.catalog.fsync_io.SyncedFileIO"})
+    table = StaticTable.from_metadata(f"file://{packed}", {"py-io-impl": "frazil.lake.catalog.fsync_io.FsyncFileIO"})
     hint = export_hint(LakeTable(name, table))
     assert by_duckdb(hint, warehouse) == by_pyiceberg(hint, warehouse) == [1, 2]
 

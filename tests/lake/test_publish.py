@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
 from frazil.errors import Unavailable
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable, changed_by
 from frazil.lake.commit import Outcome, audit, publish_stage
 from frazil.lake.commit.publish import AuditFailed
@@ -35,11 +35,11 @@ def staged(lake: Lake, base: LakeTable, *ids: str) -> tuple[Snapshot, int]:
 def test_staged_rows_are_seen_only_after_publish(lake: Lake, table: LakeTable) -> None:
     snapshot, watermark = staged(lake, table, "a", "b")
     before = lake.table(table.name)
-    assert before.snapshot_id is None and before.watermark == start_of(1) and stored_ids(lake, table.name) == []
+    assert before.snapshot_id is None and before.watermark == first_position(1) and stored_ids(lake, table.name) == []
     published = publish_stage(lake, table, snapshot, watermark)
     assert published.outcome is Outcome.PUBLISHED
     assert published.table.snapshot_id == snapshot.snapshot_id
-    assert published.table.watermark == published.table.marked_watermark() == watermark == start_of(2)
+    assert published.table.watermark == published.table.marked_watermark() == watermark == first_position(2)
     assert stored_ids(lake, table.name) == ["a", "b"]
 
 
@@ -60,11 +60,11 @@ def test_a_range_that_another_committed_is_done(lake: Lake, table: LakeTable) ->
 
 
 def test_a_range_that_is_no_longer_next_is_superseded(lake: Lake, table: LakeTable) -> None:
-    far = start_of(5)
+    far = first_position(5)
     ours = stage(lake, table, rows(table, [{"_id": "a"}, {"_id": "b"}]), far)
     append(lake, table.name, [{"_id": "a"}])
     result = publish_stage(lake, table, ours, far)
-    assert result.outcome is Outcome.SUPERSEDED and result.table.watermark == start_of(2)
+    assert result.outcome is Outcome.SUPERSEDED and result.table.watermark == first_position(2)
     assert stored_ids(lake, table.name) == ["a"]
 
 
@@ -80,7 +80,7 @@ def test_maintenance_in_between_means_stage_again(lake: Lake, table: LakeTable) 
     base = append(lake, table.name, [{"_id": "a"}])
     snapshot, watermark = staged(lake, base, "b")
     iceberg = lake.catalog.load_table(table.name)
-    iceberg.overwrite(rows(base, [{"_id": "a", "_seq": start_of(1)}]))  # a rewrite, by another hand than ours
+    iceberg.overwrite(rows(base, [{"_id": "a", "_seq": first_position(1)}]))  # a rewrite, by another hand than ours
     result = publish_stage(lake, base, snapshot, watermark)
     assert result.outcome is Outcome.STAGE_AGAIN and result.table.watermark == base.watermark
     assert commit(lake, result.table, [{"_id": "b"}]).outcome is Outcome.PUBLISHED
@@ -99,7 +99,7 @@ def test_a_new_column_in_between_does_not_stand_in_the_way(lake: Lake, table: La
     lake.alter(table.name, changed_by({"add_columns": {"note": "string"}}))
     result = publish_stage(lake, table, snapshot, watermark)
     assert result.outcome is Outcome.PUBLISHED and "note" in result.table.spec.columns
-    assert result.table.rows_at([start_of(1)])["note"].to_pylist() == [None]
+    assert result.table.rows_at([first_position(1)])["note"].to_pylist() == [None]
 
 
 class Replies:
@@ -180,7 +180,7 @@ def test_a_catalog_that_stays_away_is_unavailable_and_changes_nothing(
     with pytest.raises(Unavailable) as refused:
         publish_stage(lake, table, snapshot, watermark)
     assert refused.value.transient and refused.value.code == "publish_failed"
-    assert lake.table(table.name).watermark == start_of(1)
+    assert lake.table(table.name).watermark == first_position(1)
     monkeypatch.undo()
     assert publish_stage(lake, table, snapshot, watermark).outcome is Outcome.PUBLISHED
 
@@ -202,7 +202,7 @@ def test_eight_publishers_and_eight_changes_at_once_lose_nothing(
             return
         for _ in range(200):
             base = mine.table(table.name)
-            if base.watermark >= start_of(1 + ranges):
+            if base.watermark >= first_position(1 + ranges):
                 return
             try:
                 commit(mine, base, [{"_id": f"r{base.watermark}a"}, {"_id": f"r{base.watermark}b"}])
@@ -213,8 +213,8 @@ def test_eight_publishers_and_eight_changes_at_once_lose_nothing(
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     after = lake.table(table.name)
-    assert after.watermark == start_of(1 + ranges)
-    expected = [f"r{start_of(1 + n)}{which}" for n in range(ranges) for which in "ab"]
+    assert after.watermark == first_position(1 + ranges)
+    expected = [f"r{first_position(1 + n)}{which}" for n in range(ranges) for which in "ab"]
     assert stored_ids(lake, table.name) == expected
     assert {name for name in after.spec.columns if name != "v"} == {f"c{n}_{i}" for n in range(4, 8) for i in range(2)}
     assert len([s for s in after.snapshots() if s.watermark is not None]) == ranges

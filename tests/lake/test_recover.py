@@ -15,7 +15,7 @@ from frazil.events.declaration import TableSpec
 from frazil.lake.catalog import Lake, LakeTable, export_hint, open_lake
 from frazil.lake.catalog.table import DROPPED_AT
 from frazil.lake.recovery import repair_catalog
-from frazil.lake.recovery.catalog_rebuild import Recovered
+from frazil.lake.recovery.catalog_rebuild import RebuiltTable
 from frazil.storage import Warehouse, local_path
 from tests.contract.seaweed import SeaweedServer
 from tests.kills import Address, address, is_killed_at, killed_at
@@ -37,7 +37,7 @@ def lose_catalog(lake: Lake) -> None:
     lake._loaded.clear()
 
 
-def repaired(lake: Lake, **options: Any) -> dict[str, Recovered]:
+def repaired(lake: Lake, **options: Any) -> dict[str, RebuiltTable]:
     found = repair_catalog(lake, **options)
     assert len({table.location for table in found}) == len(found), "each folder is told of once"
     return {f"{table.name} {table.state}": table for table in found}

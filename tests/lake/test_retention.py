@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.lake.catalog import Lake, SnapshotInfo
-from frazil.lake.maintenance import beyond_budget
-from frazil.lake.maintenance.snapshot_expiry import expire_before, needed_by_readers
+from frazil.lake.maintenance import snapshots_over_budget
+from frazil.lake.maintenance.snapshot_expiry import expiry_cutoff, needed_by_readers
 from tests.lake.staging import append, rows, stage, start_of_next
 from tests.lake_fixtures import some_table
 
@@ -55,12 +55,12 @@ def left(found: list[SnapshotInfo], before: datetime | None) -> list[int]:
 )
 def test_what_is_kept(ages: tuple[float, ...], budget: int, keep: float, age: float | None, kept: list[int]) -> None:
     found = lineage(*ages)
-    assert left(found, expire_before(found, budget=budget, keep_seconds=keep, age_seconds=age, now=NOW)) == kept
+    assert left(found, expiry_cutoff(found, budget=budget, keep_seconds=keep, age_seconds=age, now=NOW)) == kept
 
 
 def test_the_newest_marked_one_stays_below_compactions() -> None:
     found = lineage(10, 20, 30, 40, replaced=(0, 1))
-    assert left(found, expire_before(found, budget=1, keep_seconds=0, now=NOW)) == [4, 3, 2]
+    assert left(found, expiry_cutoff(found, budget=1, keep_seconds=0, now=NOW)) == [4, 3, 2]
 
 
 AGES = st.lists(st.integers(0, 5000), max_size=30).map(sorted)
@@ -71,7 +71,7 @@ def test_nothing_goes_that_somebody_needs(
     ages: list[int], budget: int, keep: int, age: int | None, replaced: set[int]
 ) -> None:
     found = lineage(*ages, replaced=tuple(replaced))
-    kept = left(found, expire_before(found, budget=budget, keep_seconds=keep, age_seconds=age, now=NOW))
+    kept = left(found, expiry_cutoff(found, budget=budget, keep_seconds=keep, age_seconds=age, now=NOW))
     assert kept == [s.snapshot_id for s in found][: len(kept)], "what stays is the newest end"
     if found:
         assert found[0].snapshot_id in kept
@@ -111,7 +111,7 @@ def test_routine_expiry_keeps_what_is_named_and_begins_late(lake: Lake) -> None:
     staged = stage(lake, base, rows(base, [{"v": 10}]), start_of_next(base))
 
     def expired(budget: int) -> list[int]:
-        return beyond_budget(lake.table(spec.name), budget=budget, keep_seconds=60, now=datetime.now(UTC))
+        return snapshots_over_budget(lake.table(spec.name), budget=budget, keep_seconds=60, now=datetime.now(UTC))
 
     assert expired(8) == [] and expired(10) == []
     assert expired(3) == ids[5:7], "the branch with its ancestors stays, and so does a stage that is newer"

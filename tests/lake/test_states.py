@@ -15,8 +15,8 @@ from pyiceberg.exceptions import CommitFailedException
 from frazil.events import sequence_of
 from frazil.lake.catalog import Lake, LakeTable, changed_by, open_lake
 from frazil.lake.commit import publish_stage
-from frazil.lake.recovery import repair_catalog, restate
-from frazil.lake.recovery.metadata_candidates import State
+from frazil.lake.recovery import repair_catalog, restate_watermark
+from frazil.lake.recovery.metadata_candidates import MetadataCandidate
 from frazil.storage import Warehouse
 from tests.lake.staging import append, rows, stage, start_of_next
 from tests.lake.swaps import between_write_and_swap, dying_before_the_swap
@@ -108,8 +108,8 @@ def test_the_last_state_is_found_or_one_that_had_no_answer_yet(actions: list[str
 
         assert told.state == "registered" and told.metadata == found.metadata_location
         assert found.watermark >= truth.watermark, "the bus may be trimmed up to there"
-        chosen = State(found.metadata_location, found.iceberg.metadata)
-        current = State(truth.metadata_location, truth.iceberg.metadata)
+        chosen = MetadataCandidate(found.metadata_location, found.iceberg.metadata)
+        current = MetadataCandidate(truth.metadata_location, truth.iceberg.metadata)
         unanswered = chosen.log[-1:] == [current.file]
         rival = truth.metadata_location in told.rivals and chosen.log == current.log
         assert chosen.file == current.file or unanswered or rival
@@ -168,7 +168,7 @@ def test_a_watermark_that_a_person_lowered_stays_lowered(lake: Lake) -> None:
     high = committers.table.watermark
     assert first is not None
     lake.catalog.load_table(committers.name).manage_snapshots().set_current_snapshot(first).commit()
-    mended, watermark = restate(lake, committers.name)
+    mended, watermark = restate_watermark(lake, committers.name)
     assert watermark < high
     lose_catalog(lake)
     (told,) = repair_catalog(lake)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from frazil.lake.catalog import Lake
-from frazil.lake.catalog.fsync_io import SyncedFileIO
+from frazil.lake.catalog.fsync_io import FsyncFileIO
 from frazil.storage import local_path
 from tests.lake_fixtures import some_table
 
@@ -53,7 +53,7 @@ def test_the_file_is_flushed_before_the_catalog_names_it(
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:
-    io = SyncedFileIO({})
+    io = FsyncFileIO({})
     location = f"file://{tmp_path}/a b/c/file"
     with io.new_output(location).create() as stream:
         stream.write(b"one")
@@ -63,7 +63,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_not_written_over_unasked(tmp_path: Path) -> None:
-    io = SyncedFileIO({})
+    io = FsyncFileIO({})
     location = str(tmp_path / "file")
     for content, options in ((b"first", {}), (b"second", {"overwrite": True})):
         with io.new_output(location).create(**options) as stream:
@@ -77,7 +77,7 @@ def test_a_disk_that_does_not_take_it_is_an_error(tmp_path: Path, monkeypatch: p
     def full(descriptor: int) -> Any:
         raise OSError(28, "No space left on device")
 
-    stream = SyncedFileIO({}).new_output(str(tmp_path / "file")).create()
+    stream = FsyncFileIO({}).new_output(str(tmp_path / "file")).create()
     stream.write(b"x")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import DataLoss, Misconfigured, Unavailable, WatermarkTorn
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable, open_lake
 from frazil.lake.catalog.table import WATERMARK_SEQUENCE
 from frazil.storage import Warehouse
@@ -32,9 +32,9 @@ def torn(lake: Lake, name: str) -> WatermarkTorn:
 
 def test_a_watermark_set_by_hand_is_refused(lake: Lake, table: LakeTable) -> None:
     append(lake, table.name, [{"_id": "a"}])
-    lake.set_properties(table.name, {WATERMARK: str(start_of(9))})
-    assert str(start_of(9)) in torn(lake, table.name).message
-    assert lake.table(table.name).marked_watermark() == start_of(2)
+    lake.set_properties(table.name, {WATERMARK: str(first_position(9))})
+    assert str(first_position(9)) in torn(lake, table.name).message
+    assert lake.table(table.name).marked_watermark() == first_position(2)
 
 
 def test_a_rollback_by_hand_is_refused(lake: Lake, table: LakeTable) -> None:
@@ -60,7 +60,7 @@ def test_a_watermark_that_is_no_number_is_refused(lake: Lake, table: LakeTable, 
 
 
 def test_a_table_that_lost_all_its_snapshots_is_refused(lake: Lake, table: LakeTable) -> None:
-    lake.set_properties(table.name, {WATERMARK: str(start_of(2)), WATERMARK_SEQUENCE: "1"})
+    lake.set_properties(table.name, {WATERMARK: str(first_position(2)), WATERMARK_SEQUENCE: "1"})
     assert "no snapshot" in torn(lake, table.name).message
 
 
@@ -69,19 +69,19 @@ def test_a_commit_of_another_hand_keeps_the_watermark(lake: Lake, table: LakeTab
     before = append(lake, table.name, [{"_id": "a"}])
     lake.catalog.load_table(table.name).overwrite(rows(table, [{"_id": "a"}]))
     after = lake.table(table.name)
-    assert after.snapshot_id != before.snapshot_id and after.watermark == before.watermark == start_of(2)
+    assert after.snapshot_id != before.snapshot_id and after.watermark == before.watermark == first_position(2)
     lake.catalog.load_table(table.name).maintenance.expire_snapshots().by_id(before.snapshot_id or 0).commit()
-    assert lake.table(table.name).watermark == start_of(2)
+    assert lake.table(table.name).watermark == first_position(2)
 
 
 def test_rows_by_position(lake: Lake, table: LakeTable) -> None:
     for number in range(3):
         append(lake, table.name, [{"v": number * 10}, {"v": number * 10 + 1}])
     now = lake.table(table.name)
-    wanted = [start_of(3) + 1, start_of(1), start_of(1), start_of(2) + 7, start_of(9)]
+    wanted = [first_position(3) + 1, first_position(1), first_position(1), first_position(2) + 7, first_position(9)]
     assert now.rows_at(wanted)["v"].to_pylist() == [0, 21]
-    assert now.rows_at([]).num_rows == 0 and now.rows_at([start_of(99)]).num_rows == 0
-    assert table.rows_at([start_of(1)]).num_rows == 0, "an older state of the table stays as it was"
+    assert now.rows_at([]).num_rows == 0 and now.rows_at([first_position(99)]).num_rows == 0
+    assert table.rows_at([first_position(1)]).num_rows == 0, "an older state of the table stays as it was"
     assert (now.rows, now.files) == (6, 3) and now.bytes > 0
 
 
@@ -125,7 +125,7 @@ def test_a_missing_data_file_is_data_loss(lake: Lake, table: LakeTable) -> None:
     now = append(lake, table.name, [{"v": 1}])
     shutil.rmtree(folder_of(table) / "data")
     with pytest.raises(DataLoss):
-        now.rows_at([start_of(1)])
+        now.rows_at([first_position(1)])
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"format-version": 2}', b"\x00" * 100])

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.declaration import TableSpec, parse_table
 from frazil.events.declaration.table_spec import SYSTEM_COLUMNS
 from frazil.lake.catalog import Lake, LakeTable, changed_by, same_declaration
@@ -76,7 +76,7 @@ def test_a_table_is_found_again_as_it_was_declared(lake: Lake, open_again: Calla
     another.close()
     assert found.spec == spec and found.spec.declared() == spec.declared()
     assert (found.stream, found.stream_identity) == ("a_stream", "an-identity")
-    assert (found.watermark, found.rows, found.files, found.bytes) == (start_of(1), 0, 0, 0)
+    assert (found.watermark, found.rows, found.files, found.bytes) == (first_position(1), 0, 0, 0)
     assert found.snapshot_id is None and found.last_commit_at is None and found.snapshots() == []
     assert lake.names() == ["sales.orders"]
     assert found.iceberg.schema().find_field("mail").doc == "to"
@@ -84,7 +84,7 @@ def test_a_table_is_found_again_as_it_was_declared(lake: Lake, open_again: Calla
 
 def test_a_table_may_begin_later_in_its_stream(lake: Lake) -> None:
     spec = some_table()
-    assert lake.create(spec, stream="s", identity="i", first_sequence=41).watermark == start_of(41)
+    assert lake.create(spec, stream="s", identity="i", first_sequence=41).watermark == first_position(41)
 
 
 def test_every_type_has_its_iceberg_type(lake: Lake) -> None:
@@ -137,7 +137,7 @@ def test_arrow_and_iceberg_agree_on_every_type(lake: Lake) -> None:
         "_extra": "{}",
     }
     append(lake, table.name, [values, dict.fromkeys(values)])
-    rows = lake.table(table.name).rows_at([start_of(1), start_of(1) + 1])
+    rows = lake.table(table.name).rows_at([first_position(1), first_position(1) + 1])
     assert rows.schema.equals(table.spec.row_schema())
     for name, value in values.items():
         assert rows[name].to_pylist() == [value, None], name
@@ -230,7 +230,7 @@ def test_columns_are_added_and_widened(lake: Lake) -> None:
     assert (after.spec.owner, after.spec.tags, after.spec.freshness_target_seconds) == ("me", ("x",), 3.0)
     assert after.spec.columns["note"].sensitivity == "pii"
     append(lake, table.name, [{"i": 2**40, "tags": [{"a": 1, "b": []}], "note": "x"}])
-    rows = lake.table(table.name).rows_at([start_of(1), start_of(2)])
+    rows = lake.table(table.name).rows_at([first_position(1), first_position(2)])
     assert rows["i"].to_pylist() == [1, 2**40] and rows["m"].to_pylist() == [Decimal("1.10"), None]
     assert rows["note"].to_pylist() == [None, "x"]
 
@@ -239,7 +239,7 @@ def test_an_added_column_of_a_table_that_keeps_unknown_fields(lake: Lake) -> Non
     table = make(lake, unknown_fields="keep")
     lake.alter(table.name, changed_by({"add_columns": {"note": "string"}}))
     append(lake, table.name, [{"v": 1, "note": "x", "_extra": "{}"}])
-    rows = lake.table(table.name).rows_at([start_of(1)])
+    rows = lake.table(table.name).rows_at([first_position(1)])
     assert rows["note"].to_pylist() == ["x"] and rows["_extra"].to_pylist() == ["{}"]
 
 
@@ -286,7 +286,7 @@ def test_a_dropped_table_is_out_of_sight_and_comes_back_with_its_rows(lake: Lake
     assert (back.uuid, back.snapshot_id, back.rows) == (before.uuid, before.snapshot_id, 1)
     assert back.properties == before.properties, "no mark of the drop is left"
     assert lake.dropped() == {} and lake.names() == [table.name]
-    assert lake.table(table.name).rows_at([start_of(1)])["v"].to_pylist() == [7]
+    assert lake.table(table.name).rows_at([first_position(1)])["v"].to_pylist() == [7]
     lake.alter(table.name, changed_by({"description": "still changeable"}))
 
 

@@ -8,7 +8,14 @@ from pyiceberg.manifest import DataFile
 from frazil.errors import InvalidInput
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.lake.maintenance import Health, beyond_budget, health_of, plan_upkeep, requested_steps, verdict
+from frazil.lake.maintenance import (
+    Health,
+    health_of,
+    health_verdict,
+    plan_maintenance,
+    requested_steps,
+    snapshots_over_budget,
+)
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
 
@@ -58,26 +65,26 @@ def test_small_files_of_different_partitions_are_no_work(lake: Lake) -> None:
         append(lake, spec.name, [{"v": number}])
     health = judged(lake.table(spec.name))
     assert health.small_files == 6 and health.small_by_partition == (1,) * 6
-    assert plan_upkeep(health, SETTINGS, snapshot_budget=100, now=NOW) == []
+    assert plan_maintenance(health, SETTINGS, snapshot_budget=100, now=NOW) == []
     for _ in range(3):
         append(lake, spec.name, [{"v": 3}])
-    (step,) = plan_upkeep(judged(lake.table(spec.name)), SETTINGS, snapshot_budget=100, now=NOW)
+    (step,) = plan_maintenance(judged(lake.table(spec.name)), SETTINGS, snapshot_budget=100, now=NOW)
     assert step.what == "compact" and step.why.startswith("4 files")
 
 
 def test_an_empty_table_is_in_good_health(lake: Lake) -> None:
     health = judged(table_of(lake, 0))
     assert (health.files, health.average_bytes, health.snapshots, health.oldest_snapshot_at) == (0, 0, 0, None)
-    assert verdict(plan_upkeep(health, SETTINGS, snapshot_budget=1, now=NOW)) == "good"
+    assert health_verdict(plan_maintenance(health, SETTINGS, snapshot_budget=1, now=NOW)) == "good"
 
 
 def test_the_verdict_says_what_to_run(lake: Lake) -> None:
     table = table_of(lake, 5)
     short = table.spec.short_name
-    said = verdict(plan_upkeep(judged(table), SETTINGS, snapshot_budget=100, now=NOW))
+    said = health_verdict(plan_maintenance(judged(table), SETTINGS, snapshot_budget=100, now=NOW))
     assert said == f"5 files are smaller than 33.6 MB: frazil compact {short}"
     later = NOW + timedelta(hours=1)
-    everything = plan_upkeep(
+    everything = plan_maintenance(
         judged(table),
         SETTINGS.model_copy(update={"max_manifests": 2}),
         snapshot_budget=3,
@@ -85,7 +92,7 @@ def test_the_verdict_says_what_to_run(lake: Lake) -> None:
         orphans_sought_at=NOW - timedelta(days=2),
     )
     assert [step.what for step in everything] == ["compact", "rewrite_manifests", "expire", "remove_orphans"]
-    assert f"frazil expire {short}" in verdict(everything)
+    assert f"frazil expire {short}" in health_verdict(everything)
     assert everything[2].why.startswith("2 of 5 snapshots")
     assert everything[3].before == later - timedelta(seconds=SETTINGS.orphan_age_seconds)
 
@@ -93,7 +100,7 @@ def test_the_verdict_says_what_to_run(lake: Lake) -> None:
 def test_orphans_are_sought_by_the_clock(lake: Lake) -> None:
     health = judged(table_of(lake, 1))
     for ago, steps in ((timedelta(hours=23), []), (timedelta(hours=25), ["remove_orphans"])):
-        found = plan_upkeep(health, SETTINGS, snapshot_budget=9, now=NOW, orphans_sought_at=NOW - ago)
+        found = plan_maintenance(health, SETTINGS, snapshot_budget=9, now=NOW, orphans_sought_at=NOW - ago)
         assert [step.what for step in found] == steps
 
 
@@ -105,7 +112,7 @@ def test_a_compaction_that_is_asked_for_takes_what_there_is(lake: Lake) -> None:
         steps = requested_steps(what, table.spec, health, SETTINGS, snapshot_budget=1, now=NOW, sort=sort)
         return [f"{step.what} {','.join(step.sort)}".strip() for step in steps]
 
-    assert plan_upkeep(health, SETTINGS, snapshot_budget=9, now=NOW) == []
+    assert plan_maintenance(health, SETTINGS, snapshot_budget=9, now=NOW) == []
     assert asked("compact") == ["compact"]
     assert asked("compact", "v", "_ts") == ["compact v,_ts"]
     assert asked("rewrite_manifests") == ["rewrite_manifests"]
@@ -127,7 +134,7 @@ def test_retention_runs_by_itself_only_where_that_is_set(lake: Lake) -> None:
     never = datetime.fromtimestamp(0, UTC)
 
     def planned(settings: MaintenanceSettings, applied_at: datetime | None, of: Health = health) -> list[str]:
-        steps = plan_upkeep(of, settings, snapshot_budget=100, now=NOW, retention_applied_at=applied_at)
+        steps = plan_maintenance(of, settings, snapshot_budget=100, now=NOW, retention_applied_at=applied_at)
         return [step.what for step in steps]
 
     allowed = SETTINGS.model_copy(update={"apply_retention": True})
@@ -142,6 +149,6 @@ def test_a_table_that_keeps_all_snapshots_expires_none(lake: Lake) -> None:
     table = table_of(lake, 6, keep_snapshots="all")
     health, later = judged(table), NOW + timedelta(days=1)
     aged = SETTINGS.model_copy(update={"snapshot_age_seconds": 1.0})
-    assert plan_upkeep(health, aged, snapshot_budget=1, now=later) == []
+    assert plan_maintenance(health, aged, snapshot_budget=1, now=later) == []
     assert requested_steps("expire", table.spec, health, aged, snapshot_budget=1, now=later) == []
-    assert beyond_budget(table, budget=1, keep_seconds=0, now=later) == []
+    assert snapshots_over_budget(table, budget=1, keep_seconds=0, now=later) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 from frazil.bus.memory import MemoryBus
 from frazil.lake.catalog import open_lake
 from frazil.pipeline import open_session, packages
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.runtime import open_warehouse
 from frazil.settings import load
 from tests.lake_fixtures import declare, events, send
@@ -40,8 +40,8 @@ async def main() -> None:
     )
     table, stream = await declare(lake, MemoryBus())
     await send(stream, events(table.spec, ["a"], v=[1]))
-    target = SparkTarget(lake, table.name, session)
-    await Committer(target, stream, window_seconds=60.0, limits=Limits(max_age_seconds=0.0)).cycle()
+    target = SparkCommitTarget(lake, table.name, session)
+    await Committer(target, stream, window_seconds=60.0, limits=BatchLimits(max_age_seconds=0.0)).cycle()
     name = f"{settings.catalog.name}.{table.name}"
     print("rows:", session.newSession().sql(f"SELECT count(*) FROM {name}").collect()[0][0])
     for statement in ("SET", "SET -v", f"EXPLAIN EXTENDED SELECT * FROM {name}", f"DESCRIBE EXTENDED {name}"):

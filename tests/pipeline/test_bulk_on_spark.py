@@ -16,12 +16,12 @@ from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, InvalidInput, Unavailable
 from frazil.events.declaration import TableSpec, parse_table
 from frazil.lake.catalog import LakeTable
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.pipeline.jobs import SparkTasks
 from frazil.pipeline.sources.csv import CsvLoads
 from frazil.pipeline.sources.csv.scan import scan_file
 from frazil.pipeline.sources.postgres.entity_diff import changed_and_gone
-from frazil.registry import ask_job
+from frazil.registry import submit_job
 from tests.lake_fixtures import SparkLake, declare, events, send
 from tests.pipeline.in_process import KeptSender
 from tests.store_fixtures import duckdb_rows
@@ -44,7 +44,7 @@ class Loading:
         path = self.folder / f"{next(_numbers)}.csv"
         path.write_text(text)
         params = {"table": self.name, "files": [str(path)], **options}
-        job = ask_job(self.spark_lake.lake.registry, "csv", self.name, params)
+        job = submit_job(self.spark_lake.lake.registry, "csv", self.name, params)
         return self.loads.do(job, lambda progress: None)
 
     def rows(self, columns: str, suffix: str = "") -> list[tuple[object, ...]]:
@@ -102,10 +102,10 @@ def test_a_load_goes_on_beside_commits_of_the_same_table(spark_lake: SparkLake, 
     async def committed() -> tuple[LakeTable, int]:
         table, stream = await declare(spark_lake.lake, MemoryBus())
         committer = Committer(
-            SparkTarget(spark_lake.lake, table.name, spark_lake.session),
+            SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session),
             stream,
             window_seconds=86_400,
-            limits=Limits(max_age_seconds=0.0),
+            limits=BatchLimits(max_age_seconds=0.0),
         )
         loading.name = table.name.removeprefix("main.")
         lines = "".join(f"{n}\n" for n in range(50_000))

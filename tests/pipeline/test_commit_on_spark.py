@@ -11,21 +11,23 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, FrazilError, WatermarkTorn
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.declaration import parse_table
 from frazil.lake.catalog import LakeTable, changed_by
 from frazil.lake.commit import Outcome, audit, publish_stage
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
-from frazil.pipeline.commit.target import Commit, State, expire, stage
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
+from frazil.pipeline.commit.target import Commit, TableState, expire, stage
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAY = 86_400.0
 
 
-def committer(spark_lake: SparkLake, table: LakeTable, stream: object, target: SparkTarget | None = None) -> Committer:
-    target = target or SparkTarget(spark_lake.lake, table.name, spark_lake.session)
-    return Committer(target, stream, window_seconds=DAY, limits=Limits(max_age_seconds=0.0))  # type: ignore[arg-type]
+def committer(
+    spark_lake: SparkLake, table: LakeTable, stream: object, target: SparkCommitTarget | None = None
+) -> Committer:
+    target = target or SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session)
+    return Committer(target, stream, window_seconds=DAY, limits=BatchLimits(max_age_seconds=0.0))  # type: ignore[arg-type]
 
 
 async def test_each_event_is_one_row_and_the_watermark_moves_with_it(spark_lake: SparkLake) -> None:
@@ -35,9 +37,9 @@ async def test_each_event_is_one_row_and_the_watermark_moves_with_it(spark_lake:
     done = await committer(spark_lake, table, stream).cycle()
     assert done is not None and (done.rows, done.duplicates, done.messages) == (3, 1, 2)
     after = spark_lake.lake.table(table.name)
-    assert after.watermark == start_of(3) and after.marked_watermark() == start_of(3)
+    assert after.watermark == first_position(3) and after.marked_watermark() == first_position(3)
     assert after.rows == 3 and stored_ids(spark_lake.lake, table.name) == ["a", "b", "c"]
-    rows = after.rows_at([start_of(1) + 1])
+    rows = after.rows_at([first_position(1) + 1])
     assert rows["v"].to_pylist() == [2**53 + 1]
     assert await stream.first() == 3
 
@@ -50,7 +52,7 @@ async def test_only_duplicates_still_move_the_watermark(spark_lake: SparkLake) -
     await send(stream, events(table.spec, ["a"], v=[1]))
     done = await run.cycle()
     assert done is not None and (done.rows, done.duplicates) == (0, 1)
-    assert spark_lake.lake.table(table.name).watermark == start_of(3)
+    assert spark_lake.lake.table(table.name).watermark == first_position(3)
     assert await run.cycle(idle_seconds=0.0) is None
 
 
@@ -73,7 +75,7 @@ async def test_an_id_counts_again_after_the_window(spark_lake: SparkLake) -> Non
     assert stored_ids(spark_lake.lake, table.name) == ["a", "a"]
 
 
-class Interrupted(SparkTarget):
+class Interrupted(SparkCommitTarget):
     """A target where something happens between stage and publish."""
 
     def __init__(self, spark_lake: SparkLake, name: str, between: object) -> None:
@@ -81,7 +83,7 @@ class Interrupted(SparkTarget):
         self._between = between
         self.commits = 0
 
-    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         self.commits += 1
         if self.commits > 1:
             return super().commit(base, commit)
@@ -101,14 +103,14 @@ async def test_two_committers_on_one_table_write_each_row_once(spark_lake: Spark
     def the_other() -> None:
         base = spark_lake.lake.table(table.name)
         rows = pa.Table.from_batches([events(table.spec, ["a", "b"], v=[1, 2])])
-        seq = pa.array([start_of(1), start_of(1) + 1], pa.int64())
-        commit = Commit("other", base.watermark, start_of(2), rows.add_column(0, "_seq", seq))
-        outcome, _ = SparkTarget(spark_lake.lake, table.name, spark_lake.session).commit(base, commit)
+        seq = pa.array([first_position(1), first_position(1) + 1], pa.int64())
+        commit = Commit("other", base.watermark, first_position(2), rows.add_column(0, "_seq", seq))
+        outcome, _ = SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session).commit(base, commit)
         assert outcome is Outcome.PUBLISHED
 
     zombie = Interrupted(spark_lake, table.name, the_other)
     done = await committer(spark_lake, table, stream, zombie).cycle()
-    assert done is not None and done.watermark == start_of(2)
+    assert done is not None and done.watermark == first_position(2)
     assert stored_ids(spark_lake.lake, table.name) == ["a", "b"]
 
 
@@ -120,9 +122,9 @@ async def test_a_zombie_with_a_range_that_is_no_longer_next_is_refused(spark_lak
     def the_other_takes_one_message_only() -> None:
         base = spark_lake.lake.table(table.name)
         rows = pa.Table.from_batches([events(table.spec, ["a"], v=[1])])
-        rows = rows.add_column(0, "_seq", pa.array([start_of(1)], pa.int64()))
-        SparkTarget(spark_lake.lake, table.name, spark_lake.session).commit(
-            base, Commit("other", base.watermark, start_of(2), rows)
+        rows = rows.add_column(0, "_seq", pa.array([first_position(1)], pa.int64()))
+        SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session).commit(
+            base, Commit("other", base.watermark, first_position(2), rows)
         )
 
     zombie = committer(spark_lake, table, stream, Interrupted(spark_lake, table.name, the_other_takes_one_message_only))
@@ -181,7 +183,7 @@ async def test_a_restart_after_all_marked_snapshots_expired(spark_lake: SparkLak
     )
     expire(spark_lake.session, f"frazil.{table.name}", older_than=datetime.now(UTC) + timedelta(hours=1))
     current = spark_lake.lake.table(table.name)
-    assert current.marked_watermark() is None and current.watermark == start_of(3)
+    assert current.marked_watermark() is None and current.watermark == first_position(3)
     await send(stream, events(table.spec, ["b", "c"], v=[1, 1]))
     await committer(spark_lake, table, stream).cycle()
     assert stored_ids(spark_lake.lake, table.name) == ["a", "b", "c"]
@@ -294,9 +296,11 @@ async def test_the_same_range_with_other_borders_gives_the_same_rows(spark_lake:
         table, stream = await declare(spark_lake.lake, MemoryBus())
         for start in range(0, 40, 4):
             await send(stream, events(table.spec, ids[start : start + 4], v=list(range(start, start + 4))))
-        target = SparkTarget(spark_lake.lake, table.name, spark_lake.session)
+        target = SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session)
         for size in sizes:
-            small = Committer(target, stream, window_seconds=DAY, limits=Limits(max_rows=size, max_age_seconds=0.0))
+            small = Committer(
+                target, stream, window_seconds=DAY, limits=BatchLimits(max_rows=size, max_age_seconds=0.0)
+            )
             await small.cycle()
         while await committer(spark_lake, table, stream).cycle(idle_seconds=0.0):
             continue
@@ -307,7 +311,7 @@ async def test_the_same_range_with_other_borders_gives_the_same_rows(spark_lake:
 
 async def test_the_snapshot_budget_is_kept(spark_lake: SparkLake) -> None:
     table, stream = await declare(spark_lake.lake, MemoryBus())
-    target = SparkTarget(spark_lake.lake, table.name, spark_lake.session)
+    target = SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session)
     run = committer(spark_lake, table, stream, target)
     for number in range(6):
         await send(stream, events(table.spec, [f"e{number}"], v=[number]))

@@ -9,10 +9,10 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.positions import position
 from frazil.lake.commit import read_dead_letters
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.storage import local_path
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids
 
@@ -28,7 +28,10 @@ async def test_a_partition_value_that_makes_no_folder_is_a_dead_letter_and_the_o
     lake = spark_lake.lake
     table, stream = await declare(lake, MemoryBus(), spec)
     committer = Committer(
-        SparkTarget(lake, table.name, spark_lake.session), stream, window_seconds=3600, limits=Limits(max_age_seconds=0)
+        SparkCommitTarget(lake, table.name, spark_lake.session),
+        stream,
+        window_seconds=3600,
+        limits=BatchLimits(max_age_seconds=0),
     )
     await send(stream, events(spec, ["a", "b", "c"], v=[1, 2, 3], p=["x", "y", "x"]))
     await send(stream, events(spec, ["d", "poison", "e"], v=[4, 5, 6], p=["x", LONG, None]))
@@ -37,7 +40,7 @@ async def test_a_partition_value_that_makes_no_folder_is_a_dead_letter_and_the_o
     assert done is not None and (done.rows, done.dead_letters) == (6, 1)
     assert stored_ids(lake, table.name) == ["a", "b", "c", "d", "e", "f"]
     after = lake.table(table.name)
-    assert after.watermark == start_of(4)
+    assert after.watermark == first_position(4)
     assert [s for s in after.every_snapshot() if (s.batch or "").startswith("attempt-")] == []
     folder = local_path(after.iceberg.location())
     assert len(list(folder.rglob("data/**/*.parquet"))) == after.files, "no attempt left a file behind"
@@ -61,10 +64,10 @@ async def test_a_store_that_takes_no_files_makes_no_dead_letters(spark_lake: Spa
     data = local_path(table.iceberg.location()) / "data"
     Path(data).parent.mkdir(parents=True, exist_ok=True)
     data.write_text("a file where the folder of all data files should be")
-    committer = Committer(SparkTarget(lake, table.name, spark_lake.session), stream, window_seconds=3600)
+    committer = Committer(SparkCommitTarget(lake, table.name, spark_lake.session), stream, window_seconds=3600)
     with pytest.raises(Unavailable):
         await committer.cycle()
-    assert read_dead_letters(lake, table.name) == [] and lake.table(table.name).watermark == start_of(1)
+    assert read_dead_letters(lake, table.name) == [] and lake.table(table.name).watermark == first_position(1)
     os.unlink(data)
     done = await committer.cycle()
     assert done is not None and (done.rows, done.dead_letters) == (2, 0)

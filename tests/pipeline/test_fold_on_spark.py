@@ -21,11 +21,11 @@ from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Entity, create_entity
 from frazil.lake.commit import audit_fold
 from frazil.lake.commit.publish import AuditFailed
-from frazil.lake.maintenance import Step
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.lake.maintenance import MaintenanceStep
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.pipeline.commit.target import expire
-from frazil.pipeline.entities import Folder
-from frazil.pipeline.maintenance import Maintenance
+from frazil.pipeline.entities import FoldCommitter
+from frazil.pipeline.maintenance import SparkMaintenance
 from tests.entity_model import Model
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake, events, send, some_table
@@ -44,9 +44,9 @@ class Kept:
         self.spark_lake = spark_lake
         self.name = entity.base.name
         self.stream = stream
-        target = SparkTarget(spark_lake.lake, entity.history.name, spark_lake.session)
-        self._committer = Committer(target, stream, window_seconds=86_400, limits=Limits(max_age_seconds=0.0))
-        self.folder = Folder(spark_lake.lake, self.name, spark_lake.session)
+        target = SparkCommitTarget(spark_lake.lake, entity.history.name, spark_lake.session)
+        self._committer = Committer(target, stream, window_seconds=86_400, limits=BatchLimits(max_age_seconds=0.0))
+        self.folder = FoldCommitter(spark_lake.lake, self.name, spark_lake.session)
         self._sent = 0
 
     @property
@@ -122,7 +122,7 @@ async def test_a_fold_of_late_events_alone_moves_the_watermark(spark_lake: Spark
     assert it.folder.load().unfolded_rows == 0 and it.state() == {1: ("x", None, False)}
 
 
-class Interrupted(Folder):
+class Interrupted(FoldCommitter):
     """A folder to whom something happens between stage and publish, once."""
 
     def __init__(self, it: Kept, between: Callable[[], object]) -> None:
@@ -173,7 +173,7 @@ async def test_expiry_keeps_what_a_reader_of_an_earlier_state_needs(spark_lake: 
     for number, snapshot_id in enumerate(snapshots):
         read = spark_lake.lake.catalog.load_table(it.name).scan(snapshot_id=snapshot_id).to_arrow()
         assert read["a"].to_pylist() == [f"v{number}"]
-    hasty = Folder(spark_lake.lake, it.name, spark_lake.session, keep_seconds=0.0)
+    hasty = FoldCommitter(spark_lake.lake, it.name, spark_lake.session, keep_seconds=0.0)
     assert hasty.tidy(keep_snapshots=1) == 3
     assert it.state() == {1: ("v3", None, False)} and it.folder.load().unfolded_rows == 0
 
@@ -190,8 +190,8 @@ async def test_a_compaction_in_between_makes_the_fold_stage_again(spark_lake: Sp
 
 
 def compact(it: Kept, name: str) -> None:
-    maintenance = Maintenance(it.spark_lake.lake, it.spark_lake.session, MaintenanceSettings())
-    maintenance.run(Step("compact", name, "a test", min_files=2))
+    maintenance = SparkMaintenance(it.spark_lake.lake, it.spark_lake.session, MaintenanceSettings())
+    maintenance.run(MaintenanceStep("compact", name, "a test", min_files=2))
 
 
 async def test_random_events_folds_compactions_and_restarts_against_a_dictionary(spark_lake: SparkLake) -> None:
@@ -219,7 +219,7 @@ async def test_random_events_folds_compactions_and_restarts_against_a_dictionary
         if dice.random() < 0.3:
             compact(it, dice.choice((it.name, f"{it.name}__history")))
         if dice.random() < 0.3:
-            it.folder = Folder(spark_lake.lake, it.name, spark_lake.session)
+            it.folder = FoldCommitter(spark_lake.lake, it.name, spark_lake.session)
     it.folder.fold()
     read = spark_lake.session.table(f"frazil.{it.name}").where("_op <> 'delete'").select("k", "a", "tags").collect()
     there = {(row["k"],): (row["a"], row["tags"]) for row in read}
@@ -230,7 +230,7 @@ async def test_a_long_history_is_folded_in_pieces(spark_lake: SparkLake) -> None
     it = await kept(spark_lake)
     for number in range(4):
         await it.commit(("upsert", number, 0, {"a": "x"}), ("patch", 0, number, {"a": f"v{number}"}))
-    folder = Folder(spark_lake.lake, it.name, spark_lake.session, max_rows=3)
+    folder = FoldCommitter(spark_lake.lake, it.name, spark_lake.session, max_rows=3)
     folds = []
     while (done := folder.fold()) is not None:
         folds.append(done.rows)
@@ -279,7 +279,7 @@ def test_the_points_are_those_in_the_code() -> None:
 
 
 def fold_in_another_process(there: Address, jvm: Jvm, name: str) -> None:
-    Folder(there.open(), name, jvm.join()).fold()
+    FoldCommitter(there.open(), name, jvm.join()).fold()
 
 
 @pytest.mark.parametrize("point", POINTS)

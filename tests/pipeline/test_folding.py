@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frazil.pipeline.commit.suspects import Suspects, fold_of
-from frazil.pipeline.entities import Folding, FoldLimits
+from frazil.pipeline.entities import FoldLimits, FoldScheduler
 from frazil.pipeline.entities import fold_scheduler as module
 
 LOCATIONS = {name: name for name in ("a", "a__history", "b", "b__history")}
@@ -41,7 +41,7 @@ def suspects(tmp_path: Path) -> Suspects:
 async def folded_in_a_while(suspects: Suspects, wanted: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
     folded: list[str] = []
-    folding = Folding(
+    folding = FoldScheduler(
         make_folder=lambda name: FakeFolder(name, folded),
         limits=FoldLimits(max_rows=1),
         snapshot_budget=10,

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import Unavailable
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.catalog import Lake
 from frazil.lake.commit import add_dead_letters, read_dead_letters
-from frazil.pipeline.commit.isolation import MAX_ATTEMPTS, Refused, control_row, isolate
+from frazil.pipeline.commit.isolation import MAX_ATTEMPTS, RefusedEvent, control_row, isolate
 from frazil.pipeline.commit.row_errors import RowsRefused
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import events, some_table
@@ -26,7 +26,7 @@ CONTROL = control_row(SPEC)
 
 def batch(count: int) -> pa.Table:
     rows = pa.Table.from_batches([events(SPEC, [str(number) for number in range(count)], v=list(range(count)))])
-    seq = pa.array([start_of(1) + number for number in range(count)], pa.int64())
+    seq = pa.array([first_position(1) + number for number in range(count)], pa.int64())
     return rows.add_column(0, SPEC.row_schema().field("_seq"), seq)
 
 
@@ -39,7 +39,7 @@ def found(refuses: Callable[[pa.Table], bool], count: int, **words: int) -> tupl
         attempts += 1
         return RowsRefused("no") if refuses(rows) else None
 
-    refused: list[Refused] | None = asyncio.run(isolate(batch(count), attempt, CONTROL, **words))
+    refused: list[RefusedEvent] | None = asyncio.run(isolate(batch(count), attempt, CONTROL, **words))
     if refused is None:
         return None, attempts
     return [int(event_id) for part in refused for event_id in part.rows["_id"].to_pylist()], attempts

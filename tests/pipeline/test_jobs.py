@@ -15,7 +15,7 @@ import pytest
 from frazil.errors import InvalidInput, Unavailable
 from frazil.lake.catalog import Lake, open_lake
 from frazil.pipeline.jobs import Doer, JobRunner, Timer
-from frazil.registry import Job, ask_job, job_status, open_jobs, tell_progress
+from frazil.registry import Job, job_status, open_jobs, set_progress, submit_job
 from frazil.storage import Journal, Warehouse
 
 PATIENCE_SECONDS = 120.0
@@ -75,8 +75,8 @@ def journal(tmp_path: Path) -> Journal:
 
 async def test_jobs_are_done_in_order_and_told(lake: Lake, journal: Journal) -> None:
     doer = Commanded()
-    first, second = (ask_job(lake.registry, "csv", "main.orders", {}) for _ in range(2))
-    other = ask_job(lake.registry, "maintenance", "main.orders", {})
+    first, second = (submit_job(lake.registry, "csv", "main.orders", {}) for _ in range(2))
+    other = submit_job(lake.registry, "maintenance", "main.orders", {})
     async with running(lake, journal, doer):
         told = await state_of(lake, second, "done")
     assert doer.began == [first.id, second.id] and told["seconds"] == 1.5
@@ -95,7 +95,7 @@ async def test_what_passes_is_tried_again_and_what_does_not_is_told(
     doer = Commanded(
         Unavailable("not now"), {"rows": 1}, InvalidInput("never", code="bad_load", hint="mend it"), KeyError("x")
     )
-    jobs = [ask_job(lake.registry, "csv", "main.orders", {}) for _ in range(3)]
+    jobs = [submit_job(lake.registry, "csv", "main.orders", {}) for _ in range(3)]
     async with running(lake, journal, doer):
         told = [await state_of(lake, job, "done", "failed") for job in jobs]
     assert [job["state"] for job in told] == ["done", "failed", "failed"]
@@ -106,7 +106,7 @@ async def test_what_passes_is_tried_again_and_what_does_not_is_told(
 async def test_a_job_that_is_cut_off_stays_open(lake: Lake, journal: Journal) -> None:
     doer = Commanded()
     doer.may_end.clear()
-    job = ask_job(lake.registry, "csv", "main.orders", {})
+    job = submit_job(lake.registry, "csv", "main.orders", {})
     async with running(lake, journal, doer):
         told = await state_of(lake, job, "running")
     assert told["progress"] in ({"begun": 1}, {"begun": 1, "read": 1, "of": 2})
@@ -116,8 +116,8 @@ async def test_a_job_that_is_cut_off_stays_open(lake: Lake, journal: Journal) ->
 
 async def test_a_job_that_takes_the_process_with_it_is_given_up(lake: Lake, journal: Journal) -> None:
     doer = Commanded()
-    job = ask_job(lake.registry, "csv", "main.orders", {})
-    tell_progress(lake.registry, job, {"begun": 5})
+    job = submit_job(lake.registry, "csv", "main.orders", {})
+    set_progress(lake.registry, job, {"begun": 5})
     async with running(lake, journal, doer):
         told = await state_of(lake, job, "failed")
     assert told["error"]["code"] == "job_given_up" and doer.began == []
@@ -134,7 +134,7 @@ async def test_timers_ask_for_jobs_and_one_that_fails_does_not_stop_the_others(l
         def look(self, now: datetime) -> None:
             assert now.tzinfo is UTC
             if self.job is None:
-                self.job = ask_job(lake.registry, "csv", "main.orders", {})
+                self.job = submit_job(lake.registry, "csv", "main.orders", {})
 
     once = Once()
     async with running(lake, journal, Commanded(), Failing(), once):
@@ -148,10 +148,10 @@ async def test_jobs_of_two_lanes_do_not_wait_for_each_other(lake: Lake, journal:
     slow, quick = Commanded(), Commanded()
     slow.may_end.clear()
     runner = JobRunner(lake, {"csv": slow, "postgres": slow, "build": quick}, journal.append, lanes=[("build",)])
-    first, second = (ask_job(lake.registry, kind, "main.orders", {}) for kind in ("csv", "postgres"))
+    first, second = (submit_job(lake.registry, kind, "main.orders", {}) for kind in ("csv", "postgres"))
     task = asyncio.create_task(runner.run())
     await state_of(lake, first, "running")
-    builds = [ask_job(lake.registry, "build", "main.notes", {}) for _ in range(2)]
+    builds = [submit_job(lake.registry, "build", "main.notes", {}) for _ in range(2)]
     for job in builds:
         await state_of(lake, job, "done")
     assert quick.began == [job.id for job in builds], "in their order"
@@ -167,10 +167,10 @@ async def test_jobs_of_two_lanes_do_not_wait_for_each_other(lake: Lake, journal:
 async def test_callers_take_turns(lake: Lake, journal: Journal) -> None:
     doer = Commanded()
     doer.may_end.clear()
-    greedy = [ask_job(lake.registry, "csv", "main.orders", {}, asked_by="greedy") for _ in range(10)]
+    greedy = [submit_job(lake.registry, "csv", "main.orders", {}, asked_by="greedy") for _ in range(10)]
     async with running(lake, journal, doer):
         await state_of(lake, greedy[0], "running")
-        modest = ask_job(lake.registry, "csv", "main.orders", {}, asked_by="modest")
+        modest = submit_job(lake.registry, "csv", "main.orders", {}, asked_by="modest")
         doer.may_end.set()
         await state_of(lake, modest, "done")
         for job in greedy:

@@ -21,11 +21,11 @@ from frazil.events.declaration import TableSpec
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import LakeTable, export_hint
 from frazil.lake.commit import audit_rewrite, rewrites
-from frazil.lake.maintenance import Step, find_orphans, health_of
+from frazil.lake.maintenance import MaintenanceStep, find_orphans, health_of
 from frazil.lake.maintenance.plan import What
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.pipeline.commit.target import stage
-from frazil.pipeline.maintenance import Maintenance
+from frazil.pipeline.maintenance import SparkMaintenance
 from frazil.storage import local_path
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table
@@ -45,8 +45,8 @@ def later() -> datetime:
     return now() + timedelta(hours=1)
 
 
-def worker(spark_lake: SparkLake, **settings: object) -> Maintenance:
-    return Maintenance(spark_lake.lake, spark_lake.session, MaintenanceSettings.model_validate(settings))
+def worker(spark_lake: SparkLake, **settings: object) -> SparkMaintenance:
+    return SparkMaintenance(spark_lake.lake, spark_lake.session, MaintenanceSettings.model_validate(settings))
 
 
 class Fed:
@@ -57,9 +57,9 @@ class Fed:
         self.name = table.name
         self.spec = table.spec
         self._stream = stream
-        self.target = SparkTarget(spark_lake.lake, table.name, spark_lake.session)
+        self.target = SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session)
         self._committer = Committer(
-            self.target, stream, window_seconds=DAY, limits=Limits(max_age_seconds=0.0), executor=None
+            self.target, stream, window_seconds=DAY, limits=BatchLimits(max_age_seconds=0.0), executor=None
         )
         self.sent = 0
 
@@ -88,14 +88,17 @@ async def fed(spark_lake: SparkLake, commits: int, spec: TableSpec | None = None
 async def test_compaction_makes_one_file_of_many(spark_lake: SparkLake) -> None:
     place = await fed(spark_lake, 5)
     before, watermark = place.rows(), place.table.watermark
-    done = worker(spark_lake).run(Step("compact", place.name, "a test")).body()
+    done = worker(spark_lake).run(MaintenanceStep("compact", place.name, "a test")).body()
     assert (done["files_before"], done["files_after"], done["rows"]) == (5, 1, 10)
     assert place.table.files == 1 and place.rows() == before and place.table.watermark == watermark
     health = health_of(place.table, small_below=1 << 20)
     assert health.small_files == 1 and health.compacted_at is not None
     await place.commit(1)
     assert len(place.rows()) == 12
-    assert worker(spark_lake).run(Step("compact", place.name, "a test", min_files=20)).body()["files_before"] == 0
+    assert (
+        worker(spark_lake).run(MaintenanceStep("compact", place.name, "a test", min_files=20)).body()["files_before"]
+        == 0
+    )
     assert place.table.files == 2, "few files are left alone"
     assert worker(spark_lake).prove(place.name).files_before == 5, "a new process proves what an earlier one rewrote"
 
@@ -103,7 +106,9 @@ async def test_compaction_makes_one_file_of_many(spark_lake: SparkLake) -> None:
 async def test_sorting_orders_all_rows_and_keeps_them(spark_lake: SparkLake) -> None:
     place = await fed(spark_lake, 4)
     before = place.rows()
-    done = worker(spark_lake).run(Step("compact", place.name, "a test", sort=("v", "_id"), min_files=1)).body()
+    done = (
+        worker(spark_lake).run(MaintenanceStep("compact", place.name, "a test", sort=("v", "_id"), min_files=1)).body()
+    )
     assert done["files_after"] == 1 and done["sort"] == ["v", "_id"]
     values = place.table.iceberg.scan(selected_fields=("v",)).to_arrow()["v"].to_pylist()
     assert values == sorted(values) and place.rows() == before
@@ -113,14 +118,14 @@ async def test_partitions_are_compacted_each_for_itself(spark_lake: SparkLake) -
     place = await fed(spark_lake, 0, some_table(partition=["bucket(2,v)"]))
     await place.commit(4, rows=8)
     before = place.rows()
-    worker(spark_lake).run(Step("compact", place.name, "a test"))
+    worker(spark_lake).run(MaintenanceStep("compact", place.name, "a test"))
     assert place.table.files == 2 and place.rows() == before
 
 
 async def test_manifests_are_rewritten_into_few(spark_lake: SparkLake) -> None:
     place = await fed(spark_lake, 5)
     before = place.rows()
-    done = worker(spark_lake).run(Step("rewrite_manifests", place.name, "a test")).body()
+    done = worker(spark_lake).run(MaintenanceStep("rewrite_manifests", place.name, "a test")).body()
     assert (done["manifests_before"], done["manifests_after"]) == (5, 1)
     assert health_of(place.table, small_below=1).manifests == 1
     assert place.rows() == before and place.table.files == 5
@@ -137,7 +142,7 @@ async def test_compaction_beside_a_stream_of_commits_loses_nothing(spark_lake: S
             for what in ("compact", "rewrite_manifests", "expire"):
                 oldest_kept = place.table.snapshots()[:5][-1].committed_at
                 try:
-                    doing.run(Step(what, place.name, "a test", before=oldest_kept))
+                    doing.run(MaintenanceStep(what, place.name, "a test", before=oldest_kept))
                     outcomes.append(what)
                 except Unavailable as error:
                     outcomes.append(error.code)
@@ -163,8 +168,8 @@ async def test_expiry_keeps_tags_branches_and_the_mark(spark_lake: SparkLake) ->
     first, second = (snapshot.snapshot_id for snapshot in place.table.snapshots()[::-1][:2])
     place.table.iceberg.manage_snapshots().create_tag(first, "audit").create_branch(second, "what_if").commit()
     doing = worker(spark_lake)
-    doing.run(Step("compact", place.name, "a test"))
-    doing.run(Step("expire", place.name, "a test", before=later()))
+    doing.run(MaintenanceStep("compact", place.name, "a test"))
+    doing.run(MaintenanceStep("expire", place.name, "a test", before=later()))
     kept = {snapshot.snapshot_id for snapshot in place.table.iceberg.metadata.snapshots}
     assert kept == {first, second, place.table.snapshot_id}
     tagged = place.table.iceberg.scan(snapshot_id=first).to_arrow()
@@ -177,11 +182,11 @@ async def test_expiry_keeps_tags_branches_and_the_mark(spark_lake: SparkLake) ->
 async def test_routine_expiry_keeps_files_that_a_reader_may_need(spark_lake: SparkLake) -> None:
     place = await fed(spark_lake, 4)
     reading = place.table
-    worker(spark_lake).run(Step("compact", place.name, "a test"))
+    worker(spark_lake).run(MaintenanceStep("compact", place.name, "a test"))
     await place.commit(5)
     assert place.target.tidy(keep_snapshots=2) > 0
     assert sorted(reading.iceberg.scan().to_arrow()["_id"].to_pylist()) == [f"e{n}" for n in range(8)]
-    impatient = SparkTarget(spark_lake.lake, place.name, spark_lake.session, keep_seconds=0.0)
+    impatient = SparkCommitTarget(spark_lake.lake, place.name, spark_lake.session, keep_seconds=0.0)
     # In a thread that Spark has not seen before, as the pipeline's may be.
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(impatient.tidy, keep_snapshots=2).result() > 0
@@ -192,14 +197,14 @@ async def test_orphans_go_and_exports_stay(spark_lake: SparkLake) -> None:
     place = await fed(spark_lake, 3)
     doing = worker(spark_lake)
     export_hint(place.table)
-    doing.run(Step("compact", place.name, "a test"))
+    doing.run(MaintenanceStep("compact", place.name, "a test"))
     folder = local_path(place.table.iceberg.location())
     left = [folder / "data" / "left.parquet", folder / "metadata" / "00001-left.metadata.json"]
     for path in left:
         path.write_bytes(b"left")
     found = {orphan.path for orphan in find_orphans(place.table, before=later())}
     assert found == {str(path) for path in left}, "and nothing that Spark wrote"
-    done = doing.run(Step("remove_orphans", place.name, "a test", before=later())).body()
+    done = doing.run(MaintenanceStep("remove_orphans", place.name, "a test", before=later())).body()
     assert (done["files"], done["metadata_files"], done["bytes"]) == (2, 1, 8)
     exported = spark_lake.session.newSession().read.format("iceberg").load(str(folder))
     assert exported.count() == 6 and len(place.rows()) == 6
@@ -210,7 +215,7 @@ async def test_a_lost_stage_is_left_to_expiry_and_then_gone(spark_lake: SparkLak
     lost = place.table.rows_at([row[0] for row in place.rows() if isinstance(row[0], int)])
     stage(place.target._session, f"frazil.{place.name}", lost, wap_id="lost", summary={})
     assert len(place.table.iceberg.metadata.snapshots) == 3
-    worker(spark_lake).run(Step("expire", place.name, "a test", before=later()))
+    worker(spark_lake).run(MaintenanceStep("expire", place.name, "a test", before=later()))
     assert len(place.table.iceberg.metadata.snapshots) == 1
     assert find_orphans(place.table, before=later()) == [] and len(place.rows()) == 4
 
@@ -223,7 +228,7 @@ async def test_a_step_that_is_given_up_changes_nothing(spark_lake: SparkLake) ->
 
     def run() -> None:
         try:
-            doing.run(Step("compact", place.name, "a test"))
+            doing.run(MaintenanceStep("compact", place.name, "a test"))
         except Unavailable as error:
             failed.append(error)
 
@@ -235,14 +240,14 @@ async def test_a_step_that_is_given_up_changes_nothing(spark_lake: SparkLake) ->
     running.join()
     assert failed and place.table.snapshot_id == snapshot
     assert place.rows() == before
-    assert doing.run(Step("compact", place.name, "a test")).body()["files_after"] == 1
+    assert doing.run(MaintenanceStep("compact", place.name, "a test")).body()["files_after"] == 1
 
 
 async def test_a_rewrite_that_changed_rows_is_found_out(spark_lake: SparkLake) -> None:
     """As a faulty rewrite would: the same number of rows, another position."""
     place = await fed(spark_lake, 3)
     doing = worker(spark_lake)
-    doing.run(Step("compact", place.name, "a test"))
+    doing.run(MaintenanceStep("compact", place.name, "a test"))
     (snapshot,) = rewrites(place.table)
     (file,) = (local_path(task.file.file_path) for task in place.table.iceberg.scan().plan_files())
     rows = pq.read_table(file)
@@ -273,8 +278,8 @@ def step_at(point: str) -> What:
     return STEP_AT[point.partition("_")[2]]
 
 
-def maintain_in_another_process(there: Address, jvm: Jvm, step: Step) -> None:
-    Maintenance(there.open(), jvm.join(), MaintenanceSettings()).run(step)
+def maintain_in_another_process(there: Address, jvm: Jvm, step: MaintenanceStep) -> None:
+    SparkMaintenance(there.open(), jvm.join(), MaintenanceSettings()).run(step)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -286,9 +291,9 @@ async def test_after_a_kill_a_second_run_finishes_the_job(spark_lake: SparkLake,
         path.write_bytes(b"left")
     doing = worker(spark_lake)
     if step_at(point) == "expire":
-        doing.run(Step("compact", place.name, "a test"))
+        doing.run(MaintenanceStep("compact", place.name, "a test"))
     before, watermark, moment = place.rows(), place.table.watermark, later()
-    step = Step(step_at(point), place.name, "a test", before=moment)
+    step = MaintenanceStep(step_at(point), place.name, "a test", before=moment)
     others = address(spark_lake.lake), jvm_of(spark_lake.session), step
     await asyncio.to_thread(killed_at, point, maintain_in_another_process, *others)
     assert place.rows() == before and place.table.watermark == watermark, "a kill changes no row"

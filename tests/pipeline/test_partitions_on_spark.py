@@ -16,14 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.bus.memory import MemoryBus
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.declaration import parse_table
 from frazil.lake.catalog import LakeTable, create_entity
 from frazil.lake.catalog.schema import FANOUT
 from frazil.lake.commit import Outcome
-from frazil.pipeline.commit import SparkTarget
+from frazil.pipeline.commit import SparkCommitTarget
 from frazil.pipeline.commit.target import Commit, is_spread, stage
-from frazil.pipeline.entities import Folder
+from frazil.pipeline.entities import FoldCommitter
 from frazil.storage import Warehouse, local_path
 from tests.contract.seaweed import SeaweedServer
 from tests.lake_fixtures import SparkLake, declare, events, some_table
@@ -43,12 +43,14 @@ def numbered(table: LakeTable, count: int, **columns: Any) -> pa.Table:
     """Rows as a committer hands them over, from the first message of the stream."""
     ids = [f"e{number:05d}" for number in range(count)]
     rows = pa.Table.from_batches([events(table.spec, ids, **columns)])
-    return rows.add_column(0, table.spec.row_schema().field("_seq"), pa.array(range(start_of(1), start_of(1) + count)))
+    return rows.add_column(
+        0, table.spec.row_schema().field("_seq"), pa.array(range(first_position(1), first_position(1) + count))
+    )
 
 
-def commit(target: SparkTarget, rows: pa.Table) -> None:
+def commit(target: SparkCommitTarget, rows: pa.Table) -> None:
     base = target.load()
-    outcome, _ = target.commit(base, Commit("b", base.watermark, start_of(2), rows))
+    outcome, _ = target.commit(base, Commit("b", base.watermark, first_position(2), rows))
     assert outcome is Outcome.PUBLISHED
 
 
@@ -84,10 +86,10 @@ async def test_thousands_of_partitions_in_one_batch_take_no_more_heap_than_one(s
         table, _ = await declare(spark_lake.lake, MemoryBus(), spec)
         rows = numbered(table, count, at=[FIRST + timedelta(days=n % partitions, seconds=n) for n in range(count)])
         assert is_spread(table.spec, rows) is (partitions > 1)
-        target = SparkTarget(spark_lake.lake, table.name, spark_lake.session)
+        target = SparkCommitTarget(spark_lake.lake, table.name, spark_lake.session)
         held[partitions] = held_heap(spark_lake.session, partial(commit, target, rows))
     committed = spark_lake.lake.table(table.name)
-    assert committed.rows == count and committed.watermark == start_of(2)
+    assert committed.rows == count and committed.watermark == first_position(2)
     found = duckdb_rows(committed, spark_lake.lake.warehouse)
     assert found == list(zip(rows["_seq"].to_pylist(), rows["_id"].to_pylist(), strict=True))
     files = list(committed.iceberg.scan().plan_files())
@@ -119,8 +121,8 @@ async def test_a_fold_into_many_partitions_takes_no_more_heap_than_into_none(spa
         entity = create_entity(spark_lake.lake, spec, stream=spec.short_name, identity="one")
         spark_lake.lake.set_properties(entity.base.name, {FANOUT: "true"})
         rows = numbered(entity.history, FOLDED, _op=["upsert"] * FOLDED, k=list(range(FOLDED)))
-        commit(SparkTarget(spark_lake.lake, entity.history.name, spark_lake.session), rows)
-        folder = Folder(spark_lake.lake, entity.base.name, spark_lake.session)
+        commit(SparkCommitTarget(spark_lake.lake, entity.history.name, spark_lake.session), rows)
+        folder = FoldCommitter(spark_lake.lake, entity.base.name, spark_lake.session)
         held[len(partition)] = held_heap(spark_lake.session, folder.fold)
     base = spark_lake.lake.table(entity.base.name)
     assert sorted(base.iceberg.scan(selected_fields=("k",)).to_arrow()["k"].to_pylist()) == list(range(FOLDED))

@@ -13,16 +13,16 @@ import pytest
 from frazil.bus import Delivery
 from frazil.bus.memory import MemoryBus, MemoryStream
 from frazil.errors import Unavailable
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.declaration import TableSpec, parse_table
 from frazil.lake.commit import Outcome
-from frazil.pipeline.commit import Committer, Limits
-from frazil.pipeline.commit.target import Commit, State
+from frazil.pipeline.commit import BatchLimits, Committer
+from frazil.pipeline.commit.target import Commit, TableState
 from tests.flow.memory_target import MemoryCatalog, MemoryTarget
 from tests.lake_fixtures import events, send
 
 SPEC = parse_table({"name": "t", "columns": {"v": "long"}})
-LIMITS = Limits(max_rows=4, max_bytes=1 << 30, max_age_seconds=0.0)
+LIMITS = BatchLimits(max_rows=4, max_bytes=1 << 30, max_age_seconds=0.0)
 PATIENCE_SECONDS = 120.0
 
 
@@ -34,7 +34,7 @@ class Watched(MemoryTarget):
         self._during = during
         self.commits = 0
 
-    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         self.commits += 1
         self._during(self.commits)
         return super().commit(base, commit)
@@ -66,7 +66,7 @@ class World:
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     stream = await MemoryBus().create("t")
-    catalog = MemoryCatalog(SPEC, stream="t", identity=stream.identity, watermark=start_of(1))
+    catalog = MemoryCatalog(SPEC, stream="t", identity=stream.identity, watermark=first_position(1))
     with ThreadPoolExecutor(2) as executor:
         made = World(stream, catalog, executor)
         plain = stream.read

@@ -17,14 +17,14 @@ from py4j.protocol import Py4JNetworkError
 
 from frazil.bus import Stream
 from frazil.bus.memory import MemoryBus
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.positions import position
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.commit import Outcome
 from frazil.pipeline import Pipeline
 from frazil.pipeline import pipeline as service
-from frazil.pipeline.commit import Limits
-from frazil.pipeline.commit.target import Commit, State
+from frazil.pipeline.commit import BatchLimits
+from frazil.pipeline.commit.target import Commit, TableState
 from frazil.pipeline.pipeline import EngineGone
 from frazil.storage import Journal
 from tests.flow.memory_target import MemoryCatalog, MemoryTarget
@@ -56,7 +56,7 @@ class EngineTarget(MemoryTarget):
         super().__init__(catalog)
         self._engine = engine
 
-    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         self._engine.stage(commit.rows["_id"].to_pylist())
         return super().commit(base, commit)
 
@@ -90,7 +90,7 @@ class World:
         table, stream = await declare(self.lake, self.bus, some_table())
         self.streams[table.name] = stream
         self.catalogs[table.name] = MemoryCatalog(
-            table.spec, stream=table.stream, identity=table.stream_identity, watermark=start_of(1)
+            table.spec, stream=table.stream, identity=table.stream_identity, watermark=first_position(1)
         )
         return table
 
@@ -108,7 +108,7 @@ class World:
             report_path=self.folder / "pipeline.json",
             suspects_path=self.folder / "suspects.json",
             window_seconds=3600,
-            limits=Limits(max_age_seconds=0.0),
+            limits=BatchLimits(max_age_seconds=0.0),
             **more,
         )
 
@@ -214,7 +214,7 @@ async def test_a_row_that_the_engine_dies_of_is_traced_while_others_go_on(world:
         await world.send(well, sent[-1])
         async with world.running() as task:
             await until(lambda: world.ids(well) == sent or task.done())
-            await until(lambda: task.done() or world.catalogs[suspect.name].table.watermark == start_of(9))
+            await until(lambda: task.done() or world.catalogs[suspect.name].table.watermark == first_position(9))
             if not task.done():
                 await until(lambda: world.report().get("state") == "ok", task)
                 break

@@ -14,7 +14,7 @@ from pyarrow.parquet import ParquetFile
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
 from frazil.events.declaration import parse_table
-from frazil.pipeline.commit import Committer, Limits, SparkTarget, target
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget, target
 from frazil.storage import local_path
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids
 
@@ -103,8 +103,8 @@ async def test_no_room_for_the_file_is_said(spark_lake: SparkLake, monkeypatch: 
 
 
 async def commit(spark_lake: SparkLake, name: str, stream: object) -> None:
-    spark = SparkTarget(spark_lake.lake, name, spark_lake.session)
-    committer = Committer(spark, stream, window_seconds=3600, limits=Limits(max_age_seconds=0.0))  # type: ignore[arg-type]
+    spark = SparkCommitTarget(spark_lake.lake, name, spark_lake.session)
+    committer = Committer(spark, stream, window_seconds=3600, limits=BatchLimits(max_age_seconds=0.0))  # type: ignore[arg-type]
     assert await committer.cycle() is not None
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from frazil.errors import DataLoss, Unavailable
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake
-from frazil.lake.maintenance import Step, upkept
-from frazil.pipeline.maintenance import Upkeep
+from frazil.lake.maintenance import MaintenanceStep, last_runs_of
+from frazil.pipeline.maintenance import MaintenanceScheduler
 from frazil.pipeline.maintenance.spark_steps import Done
-from frazil.registry import ask_job, job_status, open_jobs
+from frazil.registry import job_status, open_jobs, submit_job
 from tests.lake.staging import append
 from tests.lake_fixtures import some_table
 
@@ -29,13 +29,13 @@ class SlowWorker:
 
     may_end: threading.Event = field(default_factory=threading.Event)
     fails: list[Exception] = field(default_factory=list)
-    began: list[Step] = field(default_factory=list)
+    began: list[MaintenanceStep] = field(default_factory=list)
     given_up: int = 0
 
     def prove(self, name: str) -> None:
         """It rewrites nothing."""
 
-    def run(self, step: Step) -> Done:
+    def run(self, step: MaintenanceStep) -> Done:
         self.began.append(step)
         tries = self.given_up
         while not self.may_end.wait(0.01):
@@ -64,7 +64,7 @@ async def upkeep(lake: Lake, settings: MaintenanceSettings, **scene: Any) -> Asy
     for number in range(3):
         append(lake, spec.name, [{"v": number}])
     found = Scene(spec.name, SlowWorker(), [], **scene)
-    running = Upkeep(
+    running = MaintenanceScheduler(
         lake=lake,
         worker=found.worker,
         settings=settings,
@@ -94,7 +94,7 @@ async def test_steps_come_one_at_a_time_and_are_told(lake: Lake) -> None:
         assert [note["kind"] for note in scene.notes[:2]] == ["maintenance", "maintenance"]
         assert [note["what"] for note in scene.notes[:2]] == ["compact", "remove_orphans"]
         assert scene.notes[0]["table"] == scene.name and scene.notes[0]["files_before"] == 2
-        await until(lambda: upkept(lake.registry, lake.table(scene.name).uuid).orphans_sought_at)
+        await until(lambda: last_runs_of(lake.registry, lake.table(scene.name).uuid).orphans_sought_at)
 
 
 async def test_a_step_is_given_up_when_a_table_falls_behind(lake: Lake) -> None:
@@ -114,7 +114,7 @@ async def test_what_is_asked_for_is_done_though_the_schedule_is_off(lake: Lake) 
     async with upkeep(lake, OFTEN.model_copy(update={"enabled": False})) as scene:
         scene.worker.may_end.set()
         scene.worker.fails = [Unavailable("a commit came first")]
-        request = ask_job(lake.registry, "maintenance", scene.name, {"what": "compact", "sort": ["v"]})
+        request = submit_job(lake.registry, "maintenance", scene.name, {"what": "compact", "sort": ["v"]})
         await until(lambda: not open_jobs(lake.registry))
         told = job_status(lake.registry, request.id)
         assert told is not None and told["state"] == "done" and told["steps"][0]["files_before"] == 2
@@ -124,7 +124,7 @@ async def test_what_is_asked_for_is_done_though_the_schedule_is_off(lake: Lake) 
 async def test_a_request_that_cannot_be_done_is_answered(lake: Lake) -> None:
     async with upkeep(lake, OFTEN.model_copy(update={"enabled": False})):
         asked = [
-            ask_job(lake.registry, "maintenance", "main.absent", {"what": what}) for what in ("compact", "explode")
+            submit_job(lake.registry, "maintenance", "main.absent", {"what": what}) for what in ("compact", "explode")
         ]
         await until(lambda: not open_jobs(lake.registry))
         for request in asked:

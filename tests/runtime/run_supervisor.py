@@ -14,7 +14,7 @@ from pathlib import Path
 from frazil.errors import FrazilError
 from frazil.runtime.data_dir import DataDir
 from frazil.runtime.embedded_parts import STOP_ORDER, embedded_parts
-from frazil.runtime.supervisor import Part, PartState, Supervisor, end_leftovers
+from frazil.runtime.supervisor import PartState, SupervisedPart, Supervisor, end_leftovers
 from frazil.settings import load
 
 
@@ -39,7 +39,7 @@ def main() -> int:
     parts, facts = embedded_parts(settings, data)
     stand_in = str(Path(__file__).with_name("stand_in.py"))
 
-    def replaced(part: Part) -> Part:
+    def replaced(part: SupervisedPart) -> SupervisedPart:
         if part.name == "bus":
             return part
         ready = data.root / f"{part.name}.ready"

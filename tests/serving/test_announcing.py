@@ -6,15 +6,15 @@ import pytest
 
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap
-from frazil.serving.artifacts import Listener, announce
+from frazil.serving.artifacts import AnnouncementReader, announce
 from frazil.serving.artifacts.announcements import STREAM
 
 
 async def test_every_listener_hears_by_itself() -> None:
     bus = MemoryBus()
-    first = await Listener.open(bus)
+    first = await AnnouncementReader.open(bus)
     await announce(bus, "main.notes", "g1")
-    second = await Listener.open(bus)
+    second = await AnnouncementReader.open(bus)
     await announce(bus, "main.mail", "g1")
     await announce(bus, "main.notes", "g2")
     assert await first.next(timeout_seconds=5) == ["main.mail", "main.notes"]
@@ -26,7 +26,7 @@ async def test_every_listener_hears_by_itself() -> None:
 
 async def test_old_words_are_forgotten_and_who_slept_is_told() -> None:
     bus = MemoryBus()
-    sleeper = await Listener.open(bus)
+    sleeper = await AnnouncementReader.open(bus)
     for number in range(1_200):
         await announce(bus, "main.notes", str(number))
     stream = await bus.open(STREAM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.vault.markdown import Link, read
+from frazil.vault.markdown import NoteLink, read
 
 
 def links(body: str) -> list[tuple[str, str, str | None, str | None, int]]:
@@ -73,4 +73,4 @@ def test_brackets_without_end_take_time_in_proportion() -> None:
 
 
 def test_a_link_knows_whether_it_is_a_path() -> None:
-    assert read("[a](b.md)").links[0] == Link("markdown", "b.md", None, "a", 1, by_path=True)
+    assert read("[a](b.md)").links[0] == NoteLink("markdown", "b.md", None, "a", 1, by_path=True)

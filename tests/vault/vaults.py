@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from frazil.vault.links import folded
-from frazil.vault.note_paths import Refused, check_path, collisions
+from frazil.vault.note_paths import PathRefused, check_path, collisions
 
 
 def write(root: Path, files: Mapping[str, str | bytes]) -> None:
@@ -25,7 +25,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def _allowed(path: str) -> bool:
     try:
         check_path(path)
-    except Refused:
+    except PathRefused:
         return False
     return True
 

@@ -63,7 +63,7 @@ def is_complete(text: str) -> bool:
 
 
 @dataclass
-class Names:
+class CompletionNames:
     """The tables and their columns, asked for again when they are older than half a minute.
 
     A server that does not answer costs the completion, not the prompt.
@@ -93,7 +93,7 @@ class Names:
 class SqlCompleter(Completer):
     """Tables after FROM and JOIN; else the columns of the tables in the statement, then all tables and keywords."""
 
-    def __init__(self, names: Names, commands: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, names: CompletionNames, commands: Mapping[str, Sequence[str]]) -> None:
         """`commands` are those with a dot, and what may follow each."""
         self._names = names
         self._commands = commands

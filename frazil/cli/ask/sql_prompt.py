@@ -17,7 +17,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from frazil.cli.ask.sql import asked, tell, warn_if_truncated
-from frazil.cli.ask.sql_completion import Names, SqlCompleter, is_complete
+from frazil.cli.ask.sql_completion import CompletionNames, SqlCompleter, is_complete
 from frazil.cli.ask.terminal_cells import cell, printable, tame
 from frazil.cli.output import console, settings_of, tell_error
 from frazil.errors import FrazilError, InvalidInput
@@ -47,7 +47,7 @@ class Session:
         self._format = format if format in FORMATS else "table"
         self._timer = False
         self._token = ""
-        self.names = Names(client.tables)
+        self.names = CompletionNames(client.tables)
         self.ended = False
 
     def enter(self, text: str) -> None:

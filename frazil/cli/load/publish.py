@@ -16,12 +16,12 @@ from frazil.cli.output import AsJson, Config, Data, Url, connected, console, pri
 from frazil.errors import FrazilError, Unavailable
 
 if TYPE_CHECKING:
-    from frazil.cli.load.publish_source import Chunk, Place, Source
+    from frazil.cli.load.publish_source import EventSource, SourceChunk, SourcePlace
     from frazil.client import Client
 
 
 @dataclass
-class Report:
+class PublishReport:
     """What the load came to."""
 
     table: str
@@ -65,15 +65,15 @@ def publish(
     Run again after a crash, a Ctrl-C or a lost network, it goes on where it stopped; events without an id get one from
     the file and the line, so that nothing counts twice. A file that has grown continues with what is new.
     """
-    from frazil.cli.load.publish_source import Place, open_source
+    from frazil.cli.load.publish_source import SourcePlace, open_source
     from frazil.cli.load.publish_state import Progress
 
     source = open_source(table, file, format=format, plain=data_only, name=name)
     progress = Progress(_state_folder(data, config), source.identity, keep=source.path is not None)
-    start = Place() if restart else progress.read()
+    start = SourcePlace() if restart else progress.read()
     if not source.knows(start):
-        start = Place()
-    report = Report(table, skipped=start.events)
+        start = SourcePlace()
+    report = PublishReport(table, skipped=start.events)
     with connected(data, config, url, retry_s=retry_s) as client:
         begun = time.monotonic()
         try:
@@ -90,10 +90,10 @@ def publish(
 
 def _send(
     client: Client,
-    source: Source,
-    start: Place,
-    report: Report,
-    remember: Callable[[Place], None],
+    source: EventSource,
+    start: SourcePlace,
+    report: PublishReport,
+    remember: Callable[[SourcePlace], None],
     *,
     quiet: bool,
 ) -> None:
@@ -114,7 +114,7 @@ def _send(
             advance(chunk.after, report.events)
 
 
-def _by_line(error: FrazilError, chunk: Chunk, report: Report) -> FrazilError:
+def _by_line(error: FrazilError, chunk: SourceChunk, report: PublishReport) -> FrazilError:
     """The same error with lines of the file in the place of numbers in the batch."""
     if isinstance(error.details, list):
         for item in error.details:
@@ -128,7 +128,7 @@ def _by_line(error: FrazilError, chunk: Chunk, report: Report) -> FrazilError:
     return error
 
 
-def _wait(client: Client, report: Report, timeout_s: float) -> None:
+def _wait(client: Client, report: PublishReport, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not report.visible:
         left = deadline - time.monotonic()
@@ -143,7 +143,7 @@ def _wait(client: Client, report: Report, timeout_s: float) -> None:
         report.visible = bool(answer.get("visible"))
 
 
-def _tell(report: Report, *, as_json: bool) -> None:
+def _tell(report: PublishReport, *, as_json: bool) -> None:
     if as_json:
         rate = round(report.events_per_second, 1)
         print_json({**asdict(report), "seconds": round(report.seconds, 3), "events_per_second": rate})
@@ -171,7 +171,7 @@ def _state_folder(data: Path | None, config: Path | None) -> Path:
 class _Bar:
     """A progress bar on standard error, if somebody looks at it."""
 
-    def __init__(self, source: Source, start: Place, *, quiet: bool) -> None:
+    def __init__(self, source: EventSource, start: SourcePlace, *, quiet: bool) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._bar: Progress | None = None
@@ -185,7 +185,7 @@ class _Bar:
         total = source.size if self._by_bytes else None
         self._task = self._bar.add_task("", total=total, completed=start.offset, told="")
 
-    def __enter__(self) -> Callable[[Place, int], None]:
+    def __enter__(self) -> Callable[[SourcePlace, int], None]:
         self._begun = time.monotonic()
         if self._bar is not None:
             self._bar.start()
@@ -195,7 +195,7 @@ class _Bar:
         if self._bar is not None:
             self._bar.stop()
 
-    def _advance(self, place: Place, events: int) -> None:
+    def _advance(self, place: SourcePlace, events: int) -> None:
         if self._bar is None:
             return
         rate = events / max(1e-6, time.monotonic() - self._begun)

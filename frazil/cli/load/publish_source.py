@@ -42,7 +42,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """How far a file was read: the events and bytes before it, and the last of those lines to know it again."""
 
     events: int = 0
@@ -52,18 +52,18 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class SourceChunk:
     """One request: its body, its events, the line of the first of them, and the place after it."""
 
     body: bytes
     events: int
     content_type: str
     line_numbers: tuple[int, ...]
-    after: Place
+    after: SourcePlace
 
 
 @dataclass(frozen=True)
-class Source:
+class EventSource:
     """What is published: a file, or standard input where `path` is None."""
 
     path: Path | None
@@ -72,7 +72,7 @@ class Source:
     identity: str
     size: int | None
 
-    def chunks(self, start: Place) -> Iterator[Chunk]:
+    def chunks(self, start: SourcePlace) -> Iterator[SourceChunk]:
         if self.format == "arrow":
             yield from self._arrow_chunks(start)
         elif self.format == "json":
@@ -80,10 +80,10 @@ class Source:
         else:
             yield from self._line_chunks(start)
 
-    def knows(self, place: Place) -> bool:
+    def knows(self, place: SourcePlace) -> bool:
         """Whether the file still is what it was when it was read up to this place."""
-        if place == Place() or self.path is None:
-            return place == Place()
+        if place == SourcePlace() or self.path is None:
+            return place == SourcePlace()
         if self.format != "ndjson":
             return place.last_line == str(self.size)
         if self.size is None or self.size < place.offset:
@@ -95,7 +95,7 @@ class Source:
         lines = before.splitlines(keepends=True)
         return bool(lines) and identity_of(lines[-1].strip()) == place.last_line
 
-    def _line_chunks(self, start: Place) -> Iterator[Chunk]:
+    def _line_chunks(self, start: SourcePlace) -> Iterator[SourceChunk]:
         lines: list[bytes] = []
         numbers: list[int] = []
         size = 0
@@ -104,19 +104,19 @@ class Source:
             if start.offset:
                 file.seek(start.offset)
             for raw in file:
-                place = Place(place.events, place.lines + 1, place.offset + len(raw), identity_of(raw.strip()))
+                place = SourcePlace(place.events, place.lines + 1, place.offset + len(raw), identity_of(raw.strip()))
                 if not raw.strip():
                     continue
                 line = self._event(raw.strip(), place.lines)
                 lines.append(line)
                 numbers.append(place.lines)
                 size += len(line)
-                place = Place(place.events + 1, place.lines, place.offset, place.last_line)
+                place = SourcePlace(place.events + 1, place.lines, place.offset, place.last_line)
                 if len(lines) >= MAX_BATCH_EVENTS or size >= MAX_BATCH_BYTES:
-                    yield Chunk(b"".join(lines), len(lines), NDJSON, tuple(numbers), place)
+                    yield SourceChunk(b"".join(lines), len(lines), NDJSON, tuple(numbers), place)
                     lines, numbers, size = [], [], 0
         if lines:
-            yield Chunk(b"".join(lines), len(lines), NDJSON, tuple(numbers), place)
+            yield SourceChunk(b"".join(lines), len(lines), NDJSON, tuple(numbers), place)
 
     def _event(self, raw: bytes, number: int) -> bytes:
         """The event as it stands, with an id if it has none. Not written anew: no digit of a number may change."""
@@ -133,7 +133,7 @@ class Source:
             raise _bad_line(self.path, number, "its id is null; leave it out, or give it one")
         return (raw if bytes(known.id) else made_up + raw[1:].lstrip()) + b"\n"
 
-    def _json_chunks(self, start: Place) -> Iterator[Chunk]:
+    def _json_chunks(self, start: SourcePlace) -> Iterator[SourceChunk]:
         with _opened(self.path) as file:
             events = self._elements(file.read())
         at = start.events
@@ -145,7 +145,7 @@ class Source:
                 size += len(lines[-1])
             numbers = tuple(range(at + 1, at + 1 + len(lines)))
             at += len(lines)
-            yield Chunk(b"".join(lines), len(lines), NDJSON, numbers, Place(at, at, 0, str(self.size)))
+            yield SourceChunk(b"".join(lines), len(lines), NDJSON, numbers, SourcePlace(at, at, 0, str(self.size)))
 
     def _elements(self, raw: bytes) -> list[bytes]:
         """The objects of a JSON file, each on one line: those of an array, of `events`, or the only one."""
@@ -160,7 +160,7 @@ class Source:
             raise InvalidInput(f"{self.path or 'standard input'} is not JSON: {error}", code="bad_file") from error
         return [compact]
 
-    def _arrow_chunks(self, start: Place) -> Iterator[Chunk]:
+    def _arrow_chunks(self, start: SourcePlace) -> Iterator[SourceChunk]:
         import pyarrow as pa
 
         try:
@@ -177,10 +177,10 @@ class Source:
         for body, count, _ in arrow_batches(table, first_row=at, identity=self.identity):
             numbers = tuple(range(at + 1, at + 1 + count))
             at += count
-            yield Chunk(body, count, ARROW, numbers, Place(at, at, 0, str(self.size)))
+            yield SourceChunk(body, count, ARROW, numbers, SourcePlace(at, at, 0, str(self.size)))
 
 
-def open_source(table: str, file: str, *, format: str | None, plain: bool, name: str | None) -> Source:
+def open_source(table: str, file: str, *, format: str | None, plain: bool, name: str | None) -> EventSource:
     """The source that `FILE|-` names. Its identity is its path and first line, or the given name."""
     path = None if file == "-" else Path(file)
     if path is not None and not path.is_file():
@@ -197,7 +197,7 @@ def open_source(table: str, file: str, *, format: str | None, plain: bool, name:
         identity = identity_of(table, uuid.uuid4().bytes)
     else:
         identity = identity_of(table, "file", os.path.realpath(path), _first_line(path))
-    return Source(path, kind, plain, identity, path.stat().st_size if path else None)
+    return EventSource(path, kind, plain, identity, path.stat().st_size if path else None)
 
 
 def _first_line(path: Path) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from frazil.cli.load.publish_source import Place
+from frazil.cli.load.publish_source import SourcePlace
 from frazil.runtime.data_dir import read_json, write_json
 
 
@@ -18,14 +18,14 @@ class Progress:
     def __init__(self, folder: Path, identity: str, *, keep: bool) -> None:
         self._path = folder / f"{identity}.json" if keep else None
 
-    def read(self) -> Place:
+    def read(self) -> SourcePlace:
         said = read_json(self._path) if self._path else {}
         numbers = [said.get(name) for name in ("events", "lines", "offset")]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            return Place()
-        return Place(said["events"], said["lines"], said["offset"], str(said.get("last_line", "")))
+            return SourcePlace()
+        return SourcePlace(said["events"], said["lines"], said["offset"], str(said.get("last_line", "")))
 
-    def write(self, place: Place) -> None:
+    def write(self, place: SourcePlace) -> None:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_json(self._path, asdict(place))

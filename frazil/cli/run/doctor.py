@@ -120,9 +120,9 @@ def _jars(settings: Settings) -> str:
 
 
 def _walls() -> str:
-    from frazil.serving.sql.worker import walls_of_this_kernel
+    from frazil.serving.sql.worker import kernel_support
 
-    standing = walls_of_this_kernel()
+    standing = kernel_support()
     missing = [f"{name} ({state})" for name, state in standing.items() if not state.startswith("up")]
     if missing:
         raise Misconfigured(

@@ -37,7 +37,7 @@ def pipeline(data: Data = None, config: Config = None, json_: AsJson = False) ->
 
 
 async def _serve_gateway(settings: Settings) -> None:
-    from frazil.access import Access
+    from frazil.access import AccessControl
     from frazil.gateway import Gateway
     from frazil.gateway.http import listen, serve
     from frazil.gateway.ingest import TableDirectory
@@ -57,7 +57,7 @@ async def _serve_gateway(settings: Settings) -> None:
             bus=parts.bus,
             lake=parts.lake,
             journal=parts.journal,
-            access=Access(
+            access=AccessControl(
                 registry=parts.lake.registry,
                 admin_token=token,
                 audit_folder=directory.audit,

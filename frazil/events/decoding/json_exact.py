@@ -19,7 +19,7 @@ from frazil.events.declaration.column_types import NAME, TIMESTAMP, ColumnType
 from frazil.events.declaration.table_spec import EXTRA, PATCH, TableSpec
 from frazil.events.decoding.envelope import DELETE, ENVELOPE, ENVELOPE_CONVERTERS, PATCH_OP, TEXTS, assemble, to_op
 from frazil.events.decoding.inferred_columns import new_columns
-from frazil.events.decoding.json_text import Refused, Wrong, compact, decoder, depth, described, shown
+from frazil.events.decoding.json_text import JsonRefused, Wrong, compact, decoder, depth, described, shown
 from frazil.events.decoding.json_values import INT, Convert, converter, shown_name
 from frazil.events.decoding.limits import (
     Limits,
@@ -211,7 +211,7 @@ class _Judge:
         if event is None:
             return  # reported where it was read
         if type(event) is not dict:
-            reason = event.reason if type(event) is Refused else f"an event is an object, got {described(event)}"
+            reason = event.reason if type(event) is JsonRefused else f"an event is an object, got {described(event)}"
             self._problems.add(index, "", reason)
             return
         for name, value in event.items():
@@ -232,7 +232,7 @@ class _Judge:
             missing = "`data` is missing: an event has its columns in there"
             wrong = f"expected an object, got {described(data)}"
             self._problems.add(
-                index, "data", missing if data is None else data.reason if type(data) is Refused else wrong
+                index, "data", missing if data is None else data.reason if type(data) is JsonRefused else wrong
             )
             return
         if len(data) > self._limits.max_fields:
@@ -284,7 +284,7 @@ class _Judge:
                 self._problems.add(
                     index, path, "cannot become a column: a name is a-z, 0-9 and _, from a letter on, at most 63"
                 )
-            elif type(value) is Refused:
+            elif type(value) is JsonRefused:
                 self._problems.add(index, path, value.reason)
             elif value is not None:
                 self._new.setdefault(name, {})[index] = value

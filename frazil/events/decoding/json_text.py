@@ -1,6 +1,6 @@
 """JSON read so that nothing is lost: numbers stay their text, a key given twice is seen, surrogates are refused.
 
-What JSON itself or exactness forbids becomes a `Refused` in the place of the value. It is no type that any column
+What JSON itself or exactness forbids becomes a `JsonRefused` in the place of the value. It is no type that any column
 accepts, so it cannot slip through: whoever looks at the value reports it, with the path.
 """
 
@@ -19,7 +19,7 @@ class Number(str):
 
 
 @dataclass(frozen=True)
-class Refused:
+class JsonRefused:
     reason: str
 
 
@@ -35,20 +35,20 @@ class Wrong(Exception):
         return Wrong(self.reason, place + self.path)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Refused:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | JsonRefused:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            return Refused(f"the key {shown(key)} is given twice")
+            return JsonRefused(f"the key {shown(key)} is given twice")
         seen.add(key)
     raise AssertionError("a shorter dict has a repeated key")
 
 
-def _constant(name: str) -> Refused:
-    return Refused(f'{name} is not JSON; a float or double column takes the text "{name}"')
+def _constant(name: str) -> JsonRefused:
+    return JsonRefused(f'{name} is not JSON; a float or double column takes the text "{name}"')
 
 
 decoder = json.JSONDecoder(
@@ -95,7 +95,7 @@ def _compact(value: Any) -> str:
         return "null"
     if kind is bool:
         return "true" if value else "false"
-    raise Wrong(value.reason if kind is Refused else f"{kind.__name__} is not JSON")
+    raise Wrong(value.reason if kind is JsonRefused else f"{kind.__name__} is not JSON")
 
 
 def check_text(text: str) -> None:
@@ -125,7 +125,7 @@ def described(value: Any) -> str:
     kind = type(value)
     if value is None:
         return "null"
-    if kind is Refused:
+    if kind is JsonRefused:
         return f"a value that is refused: {value.reason}"
     if kind is Number:
         return f"the number {shown(value)}"

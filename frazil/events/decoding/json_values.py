@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from frazil.events.declaration.column_types import ColumnType
-from frazil.events.decoding.json_text import Number, Refused, Wrong, check_text, compact, described, shown
+from frazil.events.decoding.json_text import JsonRefused, Number, Wrong, check_text, compact, described, shown
 from frazil.events.decoding.limits import names_hint
 
 Convert = Callable[[Any], Any]
@@ -282,7 +282,7 @@ def shown_name(name: str) -> str:
 
 
 def _mismatch(wanted: str, value: Any) -> Wrong:
-    return Wrong(value.reason if type(value) is Refused else f"expected {wanted}, got {described(value)}")
+    return Wrong(value.reason if type(value) is JsonRefused else f"expected {wanted}, got {described(value)}")
 
 
 def _is_number(text: str) -> bool:

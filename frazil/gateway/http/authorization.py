@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Scope
 
-from frazil.access import Forbidden, Identity, Place
+from frazil.access import Forbidden, Identity, QuotaPlace
 from frazil.errors import NotFound
 from frazil.lake.catalog import LakeTable
 
@@ -29,9 +29,9 @@ def identity_of(request: Request) -> Identity:
     return identity
 
 
-def place_of(request: Request) -> Place:
+def place_of(request: Request) -> QuotaPlace:
     """What this request holds of the limits on requests, waits and bytes in flight."""
-    place: Place = request.scope[PLACE]
+    place: QuotaPlace = request.scope[PLACE]
     return place
 
 

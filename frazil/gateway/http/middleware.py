@@ -8,7 +8,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frazil.access import Access, AuditEntry, Identity, id_of
+from frazil.access import AccessControl, AuditEntry, Identity, id_of
 from frazil.errors import Denied, FrazilError, InvalidInput, NotFound, Unavailable
 from frazil.events.declaration import table_name
 from frazil.gateway.gateway import Gateway
@@ -24,7 +24,7 @@ OPEN = ("/", "/v1/health")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, gateway: Gateway, access: Access) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, access: AccessControl) -> None:
         self._app = app
         self._gateway = gateway
         self._access = access

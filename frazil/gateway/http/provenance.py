@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.bulk import LoadRecord, lineage, load_records
 from frazil.lake.catalog import LakeTable
 from frazil.registry import Registry
@@ -39,7 +39,7 @@ def is_only_loaded(table: LakeTable, watermark: int | None) -> bool:
     """Whether loads alone have written to it so far."""
     if not table.spec.is_streamed:
         return True
-    return table.spec.kind == "log" and watermark == start_of(1) and table.snapshot_id is not None
+    return table.spec.kind == "log" and watermark == first_position(1) and table.snapshot_id is not None
 
 
 def age_of_load(table: LakeTable) -> float | None:
@@ -53,7 +53,7 @@ def _newest_first(registry: Registry, table: LakeTable) -> list[LoadRecord]:
 
 def _of_events(table: LakeTable, loads: set[str]) -> dict[str, Any] | None:
     """The entry for what was published to the table's stream, if anything was committed from there."""
-    if not table.spec.is_streamed or int(table.properties.get("frazil.watermark") or 0) <= start_of(1):
+    if not table.spec.is_streamed or int(table.properties.get("frazil.watermark") or 0) <= first_position(1):
         return None
     commits = [known for known in table.snapshots() if known.watermark is not None and known.batch not in loads]
     newest = commits[0].committed_at.isoformat() if commits else None

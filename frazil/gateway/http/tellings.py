@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.errors import FrazilError
-from frazil.events import Token, sequence_of, start_of
+from frazil.events import Token, first_position, sequence_of
 from frazil.events.declaration import history_of
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.provenance import age_of_load, is_only_loaded, provenance
@@ -19,7 +19,7 @@ _SNAPSHOTS_TOLD = 20
 
 
 @dataclass(frozen=True)
-class Standing:
+class StreamLag:
     """How far a table is behind its stream."""
 
     watermark: int | None
@@ -30,7 +30,7 @@ class Standing:
     error: dict[str, Any] | None
 
 
-class TableTelling:
+class TableStatus:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
@@ -39,33 +39,33 @@ class TableTelling:
         told = self._gateway.directory.spec_of(table).declared()
         return told | ({"history": history_of(table.spec.short_name)} if table.spec.kind == "entity" else {})
 
-    async def standing(self, table: LakeTable) -> Standing:
+    async def standing(self, table: LakeTable) -> StreamLag:
         """Where the table stands. What cannot be known is None, with the reason in `error`."""
         try:
             table = await self._gateway.directory.fed(table.name)
             watermark = table.watermark
         except FrazilError as error:
-            return Standing(None, None, None, None, error.body()["error"])
+            return StreamLag(None, None, None, None, error.body()["error"])
         if not table.spec.is_streamed:
-            return Standing(watermark, None, 0, 0.0, None)
+            return StreamLag(watermark, None, 0, 0.0, None)
         writer = self._gateway.writers.of(table)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 head = await writer.head()
                 if head < sequence_of(watermark):
-                    return Standing(watermark, head, 0, 0.0, None)
+                    return StreamLag(watermark, head, 0, 0.0, None)
                 backlog = await writer.backlog(watermark, patience_seconds=_PATIENCE_SECONDS / 2)
         except TimeoutError:
-            return Standing(
+            return StreamLag(
                 watermark, None, None, None, {"code": "bus_unavailable", "message": "no answer", "hint": ""}
             )
         except FrazilError as error:
-            return Standing(watermark, None, None, None, error.body()["error"])
+            return StreamLag(watermark, None, None, None, error.body()["error"])
         if backlog is None:
-            return Standing(watermark, head, None, None, None)
+            return StreamLag(watermark, head, None, None, None)
         oldest = backlog.oldest_received_us
         age = max(0.0, datetime.now(UTC).timestamp() - oldest / 1e6) if oldest is not None else 0.0
-        return Standing(watermark, head, backlog.events, round(age, 3), None)
+        return StreamLag(watermark, head, backlog.events, round(age, 3), None)
 
     async def status(self, table: LakeTable) -> dict[str, Any]:
         """The line of a table in GET /v1/status."""
@@ -79,7 +79,7 @@ class TableTelling:
             "rows": table.rows,
             "snapshot_id": table.snapshot_id,
             **of_entity,
-            "head_token": _token(fed, start_of(standing.head + 1)) if standing.head is not None else None,
+            "head_token": _token(fed, first_position(standing.head + 1)) if standing.head is not None else None,
             "watermark_token": _token(fed, standing.watermark) if standing.watermark is not None else None,
             "lag": {"events": standing.lag_events, "seconds": standing.lag_seconds},
             "last_commit_at": fed.last_commit_at.isoformat() if fed.last_commit_at else None,
@@ -124,7 +124,7 @@ def _token(table: LakeTable, watermark: int) -> str:
     return str(Token.of(table.token_name, table.stream_identity, watermark - 1))
 
 
-def _freshness(table: LakeTable, standing: Standing) -> dict[str, Any]:
+def _freshness(table: LakeTable, standing: StreamLag) -> dict[str, Any]:
     """How old what a reader sees may be: behind its stream, or since the last load of a table that only loads fill."""
     target = table.spec.freshness_target_seconds
     age = standing.lag_seconds

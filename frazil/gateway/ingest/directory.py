@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from frazil.errors import FrazilError, NotFound, Unavailable
 from frazil.events.declaration import TableSpec, history_of
-from frazil.lake.catalog import Entity, Lake, LakeTable, alter_entity, paired
-from frazil.lake.recovery import repair_of
-from frazil.registry import Beat
+from frazil.lake.catalog import Entity, Lake, LakeTable, alter_entity, pair_entity
+from frazil.lake.recovery import repair_id
+from frazil.registry import ChangeCount
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def source_of(table: LakeTable) -> Source:
 
     The base of an entity is fed from its history.
     """
-    return table.uuid, table.history_uuid or table.stream_identity, repair_of(table)
+    return table.uuid, table.history_uuid or table.stream_identity, repair_id(table)
 
 
 class TableDirectory:
@@ -43,7 +43,7 @@ class TableDirectory:
         self._broken: dict[str, tuple[str, FrazilError]] = {}
         self._looking = asyncio.Lock()
         self._next_look: asyncio.Task[None] | None = None
-        self._seen: Beat | None = None
+        self._seen: ChangeCount | None = None
         """The catalog's pulse just before the last look, if that succeeded."""
         self._waiting = 0
         self._eager = asyncio.Event()
@@ -108,13 +108,13 @@ class TableDirectory:
         if (history := self._tables.get(history_of(base.name))) is None:
             await self.refresh()
             base, history = await self.table(base.name), self._tables.get(history_of(base.name))
-        return paired(base, history)
+        return pair_entity(base, history)
 
     def spec_of(self, table: LakeTable) -> TableSpec:
         """The declaration as its owner knows it; that of an entity is up to date in its history first."""
         history = self._tables.get(history_of(table.name)) if table.spec.kind == "entity" else None
         known = history is not None and history.uuid == table.history_uuid
-        return paired(table, history).spec if known else table.spec
+        return pair_entity(table, history).spec if known else table.spec
 
     async def alter(self, name: str, change: Callable[[TableSpec], TableSpec]) -> LakeTable:
         """Change the declaration in the catalog, and see it here at once."""

@@ -23,20 +23,20 @@ from frazil.bus import Delivery, Stream
 from frazil.errors import BusGap, Unavailable
 from frazil.events import (
     CLOCK_SKEW_US,
-    COUNTS,
-    Delivered,
+    IS_NEW,
     IdWindow,
     Ints,
     Keys,
+    StreamMessage,
+    complete_messages,
     decode,
+    first_position,
     id_keys,
     sequence_of,
-    start_of,
-    whole,
 )
 from frazil.gateway.ingest.receipt import received_us
-from frazil.gateway.ingest.tail import Tail
-from frazil.gateway.ingest.upload_progress import Progress
+from frazil.gateway.ingest.tail import LiveTail
+from frazil.gateway.ingest.upload_progress import UploadProgress
 from frazil.lake.catalog import LakeTable
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Backlog:
     oldest_received_us: int | None
 
 
-class StreamIndex:
+class StreamIds:
     """The ids of one stream, up to `head`. Used by one task at a time."""
 
     def __init__(
@@ -65,12 +65,12 @@ class StreamIndex:
         stream: Stream,
         load_table: Callable[[], LakeTable],
         *,
-        tail: Tail,
+        tail: LiveTail,
         window_seconds: float,
         spill_folder: Path | None,
     ) -> None:
         self.tail = tail
-        self.progress = Progress()
+        self.progress = UploadProgress()
         self.head = -1
         """Every message up to this sequence is accounted for."""
         self._stream = stream
@@ -113,11 +113,11 @@ class StreamIndex:
         log.info("took the ids of committed rows", extra={"table": table.name, "ids": count})
         self.head = committed
         self._undecided = []
-        self.tail.start_at(start_of(committed + 1))
+        self.tail.start_at(first_position(committed + 1))
         return True
 
     def _take_rows(self, table: LakeTable, oldest: datetime) -> int:
-        first_unknown = start_of(self.head + 1)
+        first_unknown = first_position(self.head + 1)
         count = 0
         for rows in table.ids_since(oldest):
             positions: Ints = rows.column("_seq").to_numpy()
@@ -133,11 +133,11 @@ class StreamIndex:
     async def _take_bus(self) -> None:
         while page := await self._read_on():
             waiting = self._undecided + page
-            counted, decided = whole(waiting)
+            counted, decided = complete_messages(waiting)
             taken = await asyncio.to_thread(self._take_messages, counted) if counted else []
             for sequence, events, counts in taken:
                 self.tail.add(sequence, events, counts)
-            self.tail.reach(start_of(decided))
+            self.tail.reach(first_position(decided))
             self._undecided = [delivery for delivery in waiting if delivery.sequence >= decided]
             self.progress.advance(page[-1].sequence - self.head)
             self.head = page[-1].sequence
@@ -150,14 +150,14 @@ class StreamIndex:
             await asyncio.sleep(_MOMENT_SECONDS)
             return await self._stream.read(self.head + 1)
 
-    def _take_messages(self, deliveries: Sequence[Delivered]) -> list[tuple[int, pa.Table, npt.NDArray[np.bool_]]]:
+    def _take_messages(self, deliveries: Sequence[StreamMessage]) -> list[tuple[int, pa.Table, npt.NDArray[np.bool_]]]:
         """Judge these messages; of each its sequence, its events, and which of them count."""
         taken = []
         for delivery in deliveries:
             events = decode(delivery.body)
             keys, received = id_keys(events.column("_id")), received_us(events)
-            positions = start_of(delivery.sequence) + np.arange(len(keys), dtype=np.int64)
-            counts = self._window.judge(keys, received) == COUNTS
+            positions = first_position(delivery.sequence) + np.arange(len(keys), dtype=np.int64)
+            counts = self._window.judge(keys, received) == IS_NEW
             self._window.add(keys[counts], positions[counts], received[counts])
             self._note(delivery.sequence, received)
             taken.append((delivery.sequence, events, counts))
@@ -179,7 +179,7 @@ class StreamIndex:
             self.tail.add(first + number, events)
             at += events.num_rows
         self.head = first + len(contents) - 1
-        self.tail.reach(start_of(self.head + 1))
+        self.tail.reach(first_position(self.head + 1))
         self._known_at = datetime.now(UTC)
         if len(self._window) < _INLINE_IDS:
             self._window.add(keys, positions, received)

@@ -52,7 +52,7 @@ class SchemaMoved(FrazilError):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedEvents:
     """The events of one request, decoded, with what judging them needs. Made in a thread where that pays."""
 
     batch: pa.RecordBatch
@@ -62,14 +62,14 @@ class Prepared:
     received_us: Ints
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, spec: TableSpec) -> Prepared:
+    def of(cls, batch: pa.RecordBatch, spec: TableSpec) -> PreparedEvents:
         return cls(batch, spec, id_keys(batch.column("_id")), received_us(batch))
 
 
 class Submission:
     """One request in a writer's queue."""
 
-    def __init__(self, prepared: Prepared, *, urgent: bool) -> None:
+    def __init__(self, prepared: PreparedEvents, *, urgent: bool) -> None:
         self.batch = prepared.batch
         self.spec = prepared.spec
         self.keys = prepared.keys

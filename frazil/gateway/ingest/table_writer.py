@@ -23,15 +23,26 @@ import pyarrow as pa
 from frazil.bus import BusMoved, EventBus, Message, Stream, StreamMissing
 from frazil.crash import crash_point
 from frazil.errors import BusGap, BusReplaced, Conflict, FrazilError, NotFound, Unavailable, WatermarkTorn
-from frazil.events import ROWS, URGENT, Ints, conform, decode, encode, encode_parts, part_headers, sequence_of, start_of
+from frazil.events import (
+    ROWS,
+    URGENT,
+    Ints,
+    conform,
+    decode,
+    encode,
+    encode_parts,
+    first_position,
+    part_headers,
+    sequence_of,
+)
 from frazil.events.declaration import TableSpec, dead_letters_of
 from frazil.gateway.ingest.directory import TableDirectory, source_of
-from frazil.gateway.ingest.id_judgement import Judged, judge
-from frazil.gateway.ingest.index import Backlog, StreamIndex
+from frazil.gateway.ingest.id_judgement import JudgedGroup, judge
+from frazil.gateway.ingest.index import Backlog, StreamIds
 from frazil.gateway.ingest.original_events import Originals
-from frazil.gateway.ingest.receipt import Prepared, Receipt, SchemaMoved, Submission, TableReplaced
-from frazil.gateway.ingest.tail import Tail, TailMemory
-from frazil.gateway.ingest.upload_progress import Progress
+from frazil.gateway.ingest.receipt import PreparedEvents, Receipt, SchemaMoved, Submission, TableReplaced
+from frazil.gateway.ingest.tail import LiveTail, TailMemory
+from frazil.gateway.ingest.upload_progress import UploadProgress
 from frazil.gateway.metrics import Metrics
 from frazil.lake.catalog import LakeTable
 from frazil.lake.commit import dead_positions
@@ -55,7 +66,7 @@ class _Known:
     """What a writer knows once it is warm."""
 
     stream: Stream
-    index: StreamIndex
+    index: StreamIds
     originals: Originals
 
 
@@ -93,7 +104,7 @@ class TableWriter:
         self._looking: asyncio.Task[None] | None = None
         self._known: _Known | None = None
         self._behind = False
-        self._progress: Progress | None = None
+        self._progress: UploadProgress | None = None
         """Of the warm-up, while there is one and it has begun."""
         self._closed = False
         self._letters_at: str | None = None
@@ -101,7 +112,7 @@ class TableWriter:
         self.last_failure: tuple[float, Unavailable] | None = None
         """When and why the last publish failed; None if it did not."""
 
-    async def submit(self, prepared: Prepared, *, urgent: bool, patience_seconds: float) -> Receipt:
+    async def submit(self, prepared: PreparedEvents, *, urgent: bool, patience_seconds: float) -> Receipt:
         """Write these events, all or none, and return when they are durable.
 
         Columns that the table lacks are added to it first. Raises `Conflict` for an id with another body, `SchemaMoved`
@@ -162,9 +173,9 @@ class TableWriter:
         seconds = round(time.monotonic() - started, 3)
         log.info("ready for events", extra={"table": self.name, "ids": len(index), "seconds": seconds})
 
-    async def _read_index(self, stream: Stream) -> StreamIndex:
-        tail = Tail(stream, self._tail_memory)
-        index = StreamIndex(
+    async def _read_index(self, stream: Stream) -> StreamIds:
+        tail = LiveTail(stream, self._tail_memory)
+        index = StreamIds(
             stream,
             self._load_table,
             tail=tail,
@@ -293,7 +304,7 @@ class TableWriter:
         crash_point("after_alter_before_publish")
         log.info("columns added by events", extra={"table": self.name, "columns": sorted(lacking)})
 
-    async def _publish(self, known: _Known, judged: Judged) -> None:
+    async def _publish(self, known: _Known, judged: JudgedGroup) -> None:
         batches = judged.new_batches()
         urgent = any(submission.urgent for submission in judged.submissions)
         size = sum(batch.nbytes for batch in batches)
@@ -318,7 +329,7 @@ class TableWriter:
         log.debug("published", extra={"table": self.name, "sequence": first, "events": len(judged.new)})
         sizes = [content.num_rows for content in contents]
         positions = np.concatenate(
-            [start_of(first + number) + np.arange(size, dtype=np.int64) for number, size in enumerate(sizes)]
+            [first_position(first + number) + np.arange(size, dtype=np.int64) for number, size in enumerate(sizes)]
         )
         self._answer(judged, positions)
         new = judged.new
@@ -328,7 +339,7 @@ class TableWriter:
         for number, content in enumerate(contents):
             known.originals.remember(first + number, content)
 
-    def _answer(self, judged: Judged, of_new: Ints) -> None:
+    def _answer(self, judged: JudgedGroup, of_new: Ints) -> None:
         positions = judged.positions(of_new)
         for number, submission in enumerate(judged.submissions):
             of_request = slice(judged.starts[number], judged.starts[number + 1])
@@ -387,7 +398,7 @@ class TableWriter:
             return None
         return self._known.index.backlog(watermark)
 
-    def guess(self) -> tuple[Tail, asyncio.Task[int]] | None:
+    def guess(self) -> tuple[LiveTail, asyncio.Task[int]] | None:
         """The tail as it is known now, and the head of the stream, being asked for: what is written by then may lack.
 
         None while the tail is not known, or is about to grow by our own hand: then guessing does not pay.
@@ -398,7 +409,7 @@ class TableWriter:
         head.add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # nobody may be left to hear it
         return self._known.index.tail, head
 
-    async def live(self, *, patience_seconds: float) -> Tail | None:
+    async def live(self, *, patience_seconds: float) -> LiveTail | None:
         """The tail, with every event in it that has its receipt when this is called; None when that takes longer."""
         give_up_at = time.monotonic() + patience_seconds
         await self.warm(patience_seconds)
@@ -412,7 +423,7 @@ class TableWriter:
                 return None
         return index.tail
 
-    async def _looked(self, index: StreamIndex, patience_seconds: float) -> bool:
+    async def _looked(self, index: StreamIds, patience_seconds: float) -> bool:
         """Read on to the end of the stream; whether that was done in time."""
         if self._closed:
             raise self._replaced()
@@ -431,7 +442,7 @@ class TableWriter:
             raise self._replaced()
         task.result()
 
-    async def _look(self, index: StreamIndex) -> None:
+    async def _look(self, index: StreamIds) -> None:
         async with self._turn:
             if self._known is not None:
                 await self._forget_dead(self._known)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from frazil.bus import Stream
 from frazil.errors import Unavailable
-from frazil.events import Ints, conform, decode, sequence_of, start_of
+from frazil.events import Ints, conform, decode, first_position, sequence_of
 from frazil.events.declaration import TableSpec
 from frazil.gateway.ingest.receipt import SchemaMoved
 
@@ -61,7 +61,7 @@ class Extent:
     size: int
 
 
-class Tail:
+class LiveTail:
     """Fed and read on the event loop. `ready` brings what was fed so far into the form that `rows` reads."""
 
     def __init__(self, stream: Stream, memory: TailMemory) -> None:
@@ -187,7 +187,7 @@ def _joined(messages: Sequence[tuple[_Message, pa.Table]], spec: TableSpec) -> _
         if message.counts is not None and message.rows < events.num_rows:
             events, at = events.filter(pa.array(message.counts)), at[message.counts]
         pieces.append(_fitting(events, schema))
-        positions.append(start_of(message.sequence) + at)
+        positions.append(first_position(message.sequence) + at)
     return _block(pa.concat_tables(pieces), np.concatenate(positions), spec)
 
 

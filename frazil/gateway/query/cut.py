@@ -19,15 +19,15 @@ from frazil.access import ReadGrant
 from frazil.errors import Unavailable
 from frazil.events import Token
 from frazil.gateway.ingest.directory import source_of
-from frazil.gateway.ingest.tail import Tail
-from frazil.gateway.query.entities import EntityAt, on_its_base
+from frazil.gateway.ingest.tail import LiveTail
+from frazil.gateway.query.entities import EntitySnapshot, overlay_on_base
 from frazil.lake.catalog import LakeTable, SnapshotInfo, columns_at
+from frazil.serving.sql import LiveTail as TailOfRelation
 from frazil.serving.sql import Relation, TableRef
-from frazil.serving.sql import Tail as TailOfRelation
 
 
 @dataclass(frozen=True)
-class Source:
+class TableSource:
     """One table reference of a statement, found and allowed, before the moment of the cut."""
 
     ref: TableRef
@@ -35,8 +35,8 @@ class Source:
     """The table that events go to: for an entity, its history."""
     grant: ReadGrant
     pinned: SnapshotInfo | None = None
-    entity: EntityAt | None = None
-    tail: Tail | None = None
+    entity: EntitySnapshot | None = None
+    tail: LiveTail | None = None
     head: asyncio.Task[int] | None = None
     """Being asked for, if the tail is a guess: it holds every receipt only if it reaches this far."""
 
@@ -86,7 +86,7 @@ class CutMoved(Unavailable):
 
 
 def take_cut(
-    sources: Sequence[Source], newest: Callable[[LakeTable], LakeTable]
+    sources: Sequence[TableSource], newest: Callable[[LakeTable], LakeTable]
 ) -> tuple[list[Relation], list[CutTable]]:
     """Take the cut, now; `newest` gives a table as it was last seen. One named twice is read from the same state."""
     relations: dict[tuple[str, str], Relation] = {}
@@ -97,13 +97,13 @@ def take_cut(
         table = source.table if source.pinned else newest(source.table)
         relation, told = _live_cut(source, table) if source.tail else _committed_cut(source, table)
         if source.entity is not None:
-            relation, told = on_its_base(relation, told, source.entity, table, newest)
+            relation, told = overlay_on_base(relation, told, source.entity, table, newest)
         relations[source.ref.reads] = relation
         tables.append(told)
     return list(relations.values()), tables
 
 
-def _live_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
+def _live_cut(source: TableSource, table: LakeTable) -> tuple[Relation, CutTable]:
     tail = source.tail
     assert tail is not None
     start = table.watermark
@@ -143,7 +143,7 @@ def _live_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
     return relation, told
 
 
-def _committed_cut(source: Source, table: LakeTable) -> tuple[Relation, CutTable]:
+def _committed_cut(source: TableSource, table: LakeTable) -> tuple[Relation, CutTable]:
     pinned = source.pinned
     snapshot_id = pinned.snapshot_id if pinned else table.snapshot_id
     watermark = pinned.watermark if pinned else table.watermark

@@ -18,14 +18,14 @@ from frazil.errors import FrazilError, NotFound
 from frazil.events.declaration import PATCH
 from frazil.lake.catalog import LakeTable, SnapshotExpired, SnapshotInfo, columns_at, watermark_at
 from frazil.serving.sql import Relation
-from frazil.serving.sql.worker import Folding
+from frazil.serving.sql.worker import EntityOverlay
 
 if TYPE_CHECKING:
     from frazil.gateway.query.cut import CutTable
 
 
 @dataclass(frozen=True)
-class EntityAt:
+class EntitySnapshot:
     """Which base an entity is read from."""
 
     base: LakeTable
@@ -36,26 +36,26 @@ class EntityAt:
     """Whether the base is read as it is, without any event above it."""
 
 
-def base_as_of(base: LakeTable, history: LakeTable, at: SnapshotInfo, moment: datetime) -> EntityAt:
+def base_as_of(base: LakeTable, history: LakeTable, at: SnapshotInfo, moment: datetime) -> EntitySnapshot:
     """The newest base of that moment that the history, as it was then, had reached."""
     reached = watermark_at(history, at.snapshot_id)
     lineage = base.snapshots()
     for snapshot in lineage:
         folded = watermark_at(base, snapshot.snapshot_id)
         if snapshot.committed_at <= moment and folded is not None and reached is not None and folded <= reached:
-            return EntityAt(base, snapshot, pinned=True)
+            return EntitySnapshot(base, snapshot, pinned=True)
     if lineage and (lineage[-1].parent_id is not None or lineage[-1].watermark is None):
         raise SnapshotExpired(
             f"the states of {base.spec.short_name!r} from {moment.isoformat()} are expired",
             hint="ask for a later time; its history still has every event",
         )
-    return EntityAt(base, None, pinned=True)
+    return EntitySnapshot(base, None, pinned=True)
 
 
-def on_its_base(
+def overlay_on_base(
     relation: Relation,
     told: CutTable,
-    at: EntityAt,
+    at: EntitySnapshot,
     history: LakeTable,
     newest: Callable[[LakeTable], LakeTable],
 ) -> tuple[Relation, CutTable]:
@@ -69,7 +69,7 @@ def on_its_base(
     if reached is None and told.snapshot_id is not None:  # a compaction's: what it was made of says how far it is
         reached = watermark_at(history, told.snapshot_id)
     needs_history = not at.alone and relation.metadata is not None and (reached is None or reached > folded)
-    folding = Folding(
+    folding = EntityOverlay(
         key=history.spec.key,
         base_columns=present.names,
         history=relation.metadata if needs_history else None,
@@ -102,7 +102,7 @@ def _later(reached: int | None, folded: int) -> int | None:
     return None if reached is None else max(reached, folded)
 
 
-def _folded(base: LakeTable, at: EntityAt, snapshot_id: int | None) -> int:
+def _folded(base: LakeTable, at: EntitySnapshot, snapshot_id: int | None) -> int:
     """Every event below it is in the base."""
     if not at.pinned:
         return base.watermark

@@ -23,7 +23,7 @@ _TRIES = 4
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """The rows in the format that was asked for, and everything that says where they come from."""
 
     columns: list[dict[str, str]]
@@ -40,13 +40,13 @@ class Queries:
 
     async def answer(
         self, ask: Ask, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
-    ) -> Answer:
+    ) -> QueryAnswer:
         """The answer, once it is in the audit log; so is every failure. Cancelling this stops the query."""
         ask = replace(ask, waiting=waiting)
         with audited(self._audit, "query", identity, words=ask.sql, client=client) as trace:
             return await self._answer(ask, identity, trace, time.monotonic())
 
-    async def _answer(self, ask: Ask, identity: Identity, trace: Trace, started: float) -> Answer:
+    async def _answer(self, ask: Ask, identity: Identity, trace: Trace, started: float) -> QueryAnswer:
         deadline = started + ask.timeout_seconds
         statement = await self._pool.judge(ask.sql, owner=identity.id, timeout_seconds=ask.timeout_seconds)
         trace.tables = tuple(sorted({f"{ref.schema}.{ref.name}" for ref in statement.tables}))
@@ -132,7 +132,7 @@ class Queries:
         )
 
 
-def _told(ask: Ask, result: Result, tables: Sequence[CutTable], token: Token, started: float) -> Answer:
+def _told(ask: Ask, result: Result, tables: Sequence[CutTable], token: Token, started: float) -> QueryAnswer:
     now = datetime.now(UTC)
     snapshots: dict[str, Any] = {}
     for table in tables:
@@ -149,4 +149,4 @@ def _told(ask: Ask, result: Result, tables: Sequence[CutTable], token: Token, st
         "elapsed_ms": round((time.monotonic() - started) * 1000, 3),
         "queued_ms": round(result.queued_ms, 3),
     }
-    return Answer(result.columns, result.body, about)
+    return QueryAnswer(result.columns, result.body, about)

@@ -12,15 +12,15 @@ from typing import Any
 
 from frazil.access import ReadGrant
 from frazil.errors import BusGap, FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
-from frazil.events import Mark, Token, sequence_of, start_of
+from frazil.events import Mark, Token, first_position, sequence_of
 from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.marks import check_mark, check_reached, until_committed
 from frazil.gateway.ingest.receipt import SchemaMoved
 from frazil.gateway.ingest.table_writers import TableWriters
-from frazil.gateway.ingest.tail import Tail
+from frazil.gateway.ingest.tail import LiveTail
 from frazil.gateway.query.ask import Ask
-from frazil.gateway.query.cut import CutMoved, CutTable, Source, take_cut
-from frazil.gateway.query.entities import EntityAt, base_as_of
+from frazil.gateway.query.cut import CutMoved, CutTable, TableSource, take_cut
+from frazil.gateway.query.entities import EntitySnapshot, base_as_of
 from frazil.lake.catalog import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id, watermark_at
 from frazil.serving.sql import Relation, TableRef
 from frazil.storage import Journal
@@ -56,7 +56,7 @@ class Resolver:
 
     async def resolve(
         self, allowed: Sequence[tuple[TableRef, ReadGrant]], ask: Ask, *, deadline: float, guess: bool
-    ) -> list[Source]:
+    ) -> list[TableSource]:
         """Every reference with its table, once all are as fresh as asked; raises when `deadline` passes before.
 
         With `guess`, a live tail is taken as it is known here while the bus is still being asked: `confirm` the cut.
@@ -66,7 +66,7 @@ class Resolver:
         finding = [self._source(ref, grant, ask, deadline, guess) for ref, grant in allowed]
         return [await finding[0]] if len(finding) == 1 else await _all_or_none(finding)
 
-    async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> Source:
+    async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> TableSource:
         name = f"{ref.schema}.{ref.name}"
         table = await self._directory.table(name)
         if table.spec.kind == "entity":
@@ -78,35 +78,35 @@ class Resolver:
         if pinned is not None:
             table = await self._directory.table(name)  # the one that has the snapshot, if it was just found
             _not_before(table, pinned, pinned.watermark, mark)
-            return Source(ref, table, grant, pinned=pinned)
+            return TableSource(ref, table, grant, pinned=pinned)
         return await self._newest(ref, table, grant, ask, deadline, guess)
 
     async def _newest(
         self, ref: TableRef, table: LakeTable, grant: ReadGrant, ask: Ask, deadline: float, guess: bool
-    ) -> Source:
+    ) -> TableSource:
         """The table as it is now, with its tail if the answer is to be live."""
         mark = ask.min_token.marks.get(table.token_name)
         if not table.spec.is_streamed:
             await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
-            return Source(ref, await self._directory.table(table.name), grant)
+            return TableSource(ref, await self._directory.table(table.name), grant)
         if mark is not None:
             await check_reached(self._writers.of(table), table, mark)
         if ask.freshness == "committed":
             if mark is not None:
                 table = await self._committed(table, mark, ask, deadline)
-            return Source(ref, table, grant)
+            return TableSource(ref, table, grant)
         if guess and mark is None and (guessed := self._writers.of(table).guess()) is not None:
             tail, head = guessed
             if tail.extent(table.watermark).size <= self._max_tail_bytes:
                 with contextlib.suppress(SchemaMoved, BusGap):
                     await tail.ready(table.spec, table.watermark)
-                    return Source(ref, table, grant, tail=tail, head=head)
+                    return TableSource(ref, table, grant, tail=tail, head=head)
             head.cancel()
-        return Source(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
+        return TableSource(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
 
     async def _entity_source(
         self, ref: TableRef, base: LakeTable, grant: ReadGrant, ask: Ask, deadline: float, guess: bool
-    ) -> Source:
+    ) -> TableSource:
         """An entity is found by its history, and read on top of its base."""
         entity = await self._directory.entity(base)
         mark = ask.min_token.marks.get(base.name)
@@ -120,7 +120,7 @@ class Resolver:
             base = await self._directory.table(base.name)
             history = (await self._directory.entity(base)).history
             _not_before(base, snapshot, watermark_at(base, snapshot.snapshot_id), mark)
-            return Source(ref, history, grant, entity=EntityAt(base, snapshot, pinned=True, alone=True))
+            return TableSource(ref, history, grant, entity=EntitySnapshot(base, snapshot, pinned=True, alone=True))
         moment = ref.as_of or ask.as_of_table.get(base.name, ask.as_of)
         if moment is not None:
             await self._directory.refresh()
@@ -128,9 +128,9 @@ class Resolver:
             pinned = snapshot_as_of(entity.history, moment)
             _not_before(base, pinned, watermark_at(entity.history, pinned.snapshot_id), mark)
             at = base_as_of(entity.base, entity.history, pinned, moment)
-            return Source(ref, entity.history, grant, pinned=pinned, entity=at)
+            return TableSource(ref, entity.history, grant, pinned=pinned, entity=at)
         found = await self._newest(ref, entity.history, grant, ask, deadline, guess)
-        return replace(found, entity=EntityAt(entity.base))
+        return replace(found, entity=EntitySnapshot(entity.base))
 
     async def _pinned(self, ref: TableRef, table: LakeTable, ask: Ask) -> SnapshotInfo | None:
         """The snapshot that the statement names, or else the request."""
@@ -169,14 +169,14 @@ class Resolver:
             raise _not_reached(table, mark, table.watermark)
         return table
 
-    async def _live(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> Tail:
+    async def _live(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> LiveTail:
         """The tail, holding every event that had its receipt when this was called, and the one of the mark."""
         if self._writers.of(table).is_warm:
             return await self._live_tail(table, mark, ask, deadline)
         with ask.waiting():
             return await self._live_tail(table, mark, ask, deadline)
 
-    async def _live_tail(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> Tail:
+    async def _live_tail(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> LiveTail:
         reached: int | None = None
         while True:
             patience = deadline - time.monotonic()
@@ -205,7 +205,7 @@ class Resolver:
                 if newer.watermark <= table.watermark:
                     raise
 
-    async def _within_bounds(self, table: LakeTable, tail: Tail, ask: Ask, deadline: float) -> None:
+    async def _within_bounds(self, table: LakeTable, tail: LiveTail, ask: Ask, deadline: float) -> None:
         def fits(now: LakeTable) -> bool:
             return tail.extent(now.watermark).size <= self._max_tail_bytes
 
@@ -234,21 +234,21 @@ class Resolver:
                 retry_after_seconds=2.0,
             )
 
-    async def confirm(self, sources: Sequence[Source], cut: Sequence[CutTable]) -> None:
+    async def confirm(self, sources: Sequence[TableSource], cut: Sequence[CutTable]) -> None:
         """Raise `CutMoved` if a guessed tail lacks something that was on the bus when the query began."""
         for source in sources:
             if source.head is not None:
                 # A snapshot of the past, if the statement names one of the same table too, ends before the tail does.
                 end = max(table.end or 0 for table in cut if table.token_name == source.table.token_name)
-                if end < start_of(await source.head + 1):
+                if end < first_position(await source.head + 1):
                     raise CutMoved(f"{source.table.spec.short_name!r} is changing", hint="try again")
 
-    def cut(self, sources: Sequence[Source]) -> tuple[list[Relation], list[CutTable]]:
+    def cut(self, sources: Sequence[TableSource]) -> tuple[list[Relation], list[CutTable]]:
         """Take the cut, now, from the tables as they were last seen."""
         return take_cut(sources, lambda table: self._directory.known(table.name, source_of(table)) or table)
 
 
-async def _all_or_none(finding: Sequence[Coroutine[Any, Any, Source]]) -> list[Source]:
+async def _all_or_none(finding: Sequence[Coroutine[Any, Any, TableSource]]) -> list[TableSource]:
     """All of them; where one fails, none of the others goes on waiting for what nobody is going to read."""
     tasks = [asyncio.create_task(one, name="find a table") for one in finding]
     try:

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from frazil.serving.search import Change, Fresh, FreshFull, FreshView, Generation, Reading, Searchable, Serving
+from frazil.serving.search import (
+    DocumentChange,
+    FreshDocuments,
+    FreshFull,
+    FreshView,
+    Generation,
+    Searchable,
+    SearchState,
+    ServedGenerations,
+)
 
 
 class Sink(Protocol):
@@ -22,19 +31,19 @@ class Sink(Protocol):
     def head(self) -> int:
         """Changes are wanted from here on."""
 
-    def apply(self, changes: Iterable[Change], upto: int) -> None:
+    def apply(self, changes: Iterable[DocumentChange], upto: int) -> None:
         """Take all changes below this position that were not told yet. It blocks: a model may be asked."""
 
     def forget_older(self) -> bool:
         """Want less: from the current generation on. False if that is no less."""
 
-    def reading(self) -> AbstractContextManager[Reading]: ...
+    def reading(self) -> AbstractContextManager[SearchState]: ...
 
 
 class WithAll:
     """The documents of the serving itself."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: ServedGenerations) -> None:
         self._serving = serving
 
     @property
@@ -45,7 +54,7 @@ class WithAll:
     def head(self) -> int:
         return self._serving.fresh.head
 
-    def apply(self, changes: Iterable[Change], upto: int) -> None:
+    def apply(self, changes: Iterable[DocumentChange], upto: int) -> None:
         self._serving.apply(changes, upto)
 
     def forget_older(self) -> bool:
@@ -53,18 +62,20 @@ class WithAll:
         self._serving.forget_older()
         return self.head > before
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[SearchState]:
         return self._serving.reading()
 
 
 class Beside:
     """Documents of its own beside the generation that serves."""
 
-    def __init__(self, serving: Serving, searchable: Searchable, *, max_documents: int, max_bytes: int) -> None:
+    def __init__(
+        self, serving: ServedGenerations, searchable: Searchable, *, max_documents: int, max_bytes: int
+    ) -> None:
         self.searchable = searchable
         self._serving = serving
         with serving.reading() as reading:
-            self._fresh = Fresh(
+            self._fresh = FreshDocuments(
                 searchable, floor=_watermark(reading.generation), max_documents=max_documents, max_bytes=max_bytes
             )
         self._view: FreshView | None = None
@@ -74,7 +85,7 @@ class Beside:
     def head(self) -> int:
         return self._fresh.head
 
-    def apply(self, changes: Iterable[Change], upto: int) -> None:
+    def apply(self, changes: Iterable[DocumentChange], upto: int) -> None:
         prepared = self._fresh.prepare(changes)
         with self._serving.reading() as reading, self._changing:
             try:
@@ -92,10 +103,10 @@ class Beside:
             return self._fresh.head > before
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[SearchState]:
         """Raises `FreshGap` once an older generation serves than the one this began with."""
         with self._serving.reading() as reading:
-            yield Reading(self.searchable, self._beside(reading.generation))
+            yield SearchState(self.searchable, self._beside(reading.generation))
 
     def _beside(self, generation: Generation | None) -> FreshView:
         with self._changing:

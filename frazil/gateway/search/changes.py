@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from frazil.events import conform
 from frazil.gateway.search.cuts import TableCut
-from frazil.lake.bulk import arrived_since
-from frazil.serving.search import Change, FreshFull, Reading, Searchable
+from frazil.lake.bulk import loads_since_snapshot
+from frazil.serving.search import DocumentChange, FreshFull, Searchable, SearchState
 from frazil.serving.sql import Query, QueryPool, Relation
 from frazil.serving.sql.worker import quoted
 
@@ -31,7 +31,7 @@ class TooMuch(FreshFull):
     """More changed than is kept in memory: it was not even read."""
 
 
-Made = Callable[[], list[Change]]
+Made = Callable[[], list[DocumentChange]]
 """Makes changes of rows: thousands of them are work for a thread, not for the loop."""
 
 
@@ -45,7 +45,7 @@ class Changes:
         return self.make is _none
 
 
-def _none() -> list[Change]:
+def _none() -> list[DocumentChange]:
     return []
 
 
@@ -85,7 +85,7 @@ class Reader:
         return Changes(partial(self._states if taken.is_entity else self._written, rows), read[0].end)
 
     async def loaded(
-        self, cut: TableCut, reading: Reading, seen: int | None, position: int, *, seconds: float
+        self, cut: TableCut, reading: SearchState, seen: int | None, position: int, *, seconds: float
     ) -> Made | None:
         """What came to the log, or went, beside its events, since this snapshot, up to that of the cut.
 
@@ -93,7 +93,7 @@ class Reader:
         """
         if seen == cut.table.snapshot_id:
             return None
-        arrived = arrived_since(cut.table, seen)
+        arrived = loads_since_snapshot(cut.table, seen)
         if arrived.rewritten:
             if await self._adds_up(cut, reading, seconds):
                 return None
@@ -105,7 +105,7 @@ class Reader:
         rows = await self._committed(cut, f"* FROM %s WHERE _seq IN ({listed})", seconds)
         return partial(self._put, rows, position)
 
-    async def _adds_up(self, cut: TableCut, reading: Reading, seconds: float) -> bool:
+    async def _adds_up(self, cut: TableCut, reading: SearchState, seconds: float) -> bool:
         """Whether the generation has the very loads that the table has, and as many of its events: by their sums.
 
         Snapshots expire by the hundred between two builds, and looking at every id would take long.
@@ -122,7 +122,7 @@ class Reader:
         here = await asyncio.to_thread(_sums, reading)
         return (there[0], int(there[1] or 0) % _WRAP, there[2]) == here
 
-    async def _compared(self, cut: TableCut, reading: Reading, position: int, seconds: float) -> Made:
+    async def _compared(self, cut: TableCut, reading: SearchState, position: int, seconds: float) -> Made:
         """The difference between what is searched and the snapshot, found by looking at all ids of both."""
         short, watermark = cut.table.spec.short_name, cut.table.watermark
         if cut.table.rows > _MOST_COMPARED:
@@ -134,7 +134,7 @@ class Reader:
         rows = await self._committed(cut, "_id, _seq FROM %s", seconds, most=_MOST_COMPARED)
         gone, loads = await asyncio.to_thread(_difference, rows, reading, watermark)
         came = await self._of_loads(cut, loads, position, seconds) if loads else _none
-        return lambda: [*(Change(position, (id_,), None) for id_ in gone), *came()]
+        return lambda: [*(DocumentChange(position, (id_,), None) for id_ in gone), *came()]
 
     async def _committed(self, cut: TableCut, select: str, seconds: float, *, most: int | None = None) -> pa.Table:
         """Of the snapshot alone, which stays what it is while a worker is waited for."""
@@ -173,7 +173,7 @@ class Reader:
             f"LEFT JOIN {entity} e ON {joined}"
         )
 
-    def _states(self, rows: pa.Table) -> list[Change]:
+    def _states(self, rows: pa.Table) -> list[DocumentChange]:
         touched = rows.column(_TOUCHED).to_pylist()
         schema = self._searchable.schema
         asked = pa.table(
@@ -184,21 +184,21 @@ class Reader:
         there = rows.column("_op").is_valid().to_pylist()
         states = self._pylist(rows)
         return [
-            Change(at, key, row if is_there else None)
+            DocumentChange(at, key, row if is_there else None)
             for at, key, row, is_there in zip(touched, keys, states, there, strict=True)
         ]
 
-    def _written(self, rows: pa.Table) -> list[Change]:
+    def _written(self, rows: pa.Table) -> list[DocumentChange]:
         """Rows of a log, each a document of its own."""
         if not rows.num_rows:
             return []
         positions = rows.column("_seq").to_pylist()
         key_of = self._searchable.key_of
-        return [Change(at, key_of(row), row) for at, row in zip(positions, self._pylist(rows), strict=True)]
+        return [DocumentChange(at, key_of(row), row) for at, row in zip(positions, self._pylist(rows), strict=True)]
 
-    def _put(self, rows: pa.Table, position: int) -> list[Change]:
+    def _put(self, rows: pa.Table, position: int) -> list[DocumentChange]:
         key_of = self._searchable.key_of
-        return [Change(position, key_of(row), row) for row in self._pylist(rows)]
+        return [DocumentChange(position, key_of(row), row) for row in self._pylist(rows)]
 
     def _pylist(self, rows: pa.Table) -> list[dict[str, Any]]:
         schema = self._searchable.schema
@@ -212,7 +212,7 @@ def _asked(name: str) -> str:
     return f"{name} asked"
 
 
-def _sums(reading: Reading) -> tuple[int, int, int]:
+def _sums(reading: SearchState) -> tuple[int, int, int]:
     """How many rows of loads are searched, the sum of their positions, and how many events."""
     assert reading.generation is not None
     positions = reading.generation.contents.rows.column("_seq").to_numpy()
@@ -225,7 +225,7 @@ def _sums(reading: Reading) -> tuple[int, int, int]:
     return len(loaded) + len(put), total, len(positions) - len(loaded)
 
 
-def _difference(there_now: pa.Table, reading: Reading, watermark: int) -> tuple[list[str], set[int]]:
+def _difference(there_now: pa.Table, reading: SearchState, watermark: int) -> tuple[list[str], set[int]]:
     """The ids that are searched and not in the table, and the loads of which the table has rows that are not."""
     there = set(_pairs(there_now))
     known: set[tuple[str, int]] = set()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from frazil.access import ReadGrant
-from frazil.events import Token, start_of
+from frazil.events import Token, first_position
 from frazil.events.declaration import history_of
 from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.query.ask import Ask
-from frazil.gateway.query.cut import CutMoved, Source
+from frazil.gateway.query.cut import CutMoved, TableSource
 from frazil.gateway.query.resolve import Resolver
 from frazil.lake.catalog import LakeTable
 from frazil.serving.sql import Relation, TableRef
@@ -51,10 +51,10 @@ class TableCut(Reach):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCut:
     """A table at the freshness that was asked for. Both speak of the moment in which they are called."""
 
-    sources: Sequence[Source]
+    sources: Sequence[TableSource]
     reach: Callable[[], Reach]
     """For the many searches that find everything fed: a cut takes a hundred times as long."""
     cut: Callable[[], TableCut]
@@ -65,7 +65,7 @@ class Cuts:
         self._resolver = resolver
         self._directory = directory
 
-    async def find(self, table: LakeTable, ask: Ask, *, deadline: float, guess: bool) -> Found:
+    async def find(self, table: LakeTable, ask: Ask, *, deadline: float, guess: bool) -> FoundCut:
         """Wait until the table is as fresh as asked. With `guess`, `confirm` what was read."""
         names = [table.name, *([history_of(table.name)] if table.spec.kind == "entity" else [])]
         sources = await self._resolver.resolve(
@@ -91,12 +91,12 @@ class Cuts:
             assert told[0].end is not None, "only a snapshot of the past says nothing of its end"
             return TableCut(newest(fed), told[0].is_entity, told[0].end, relations)
 
-        return Found(sources, reach, cut)
+        return FoundCut(sources, reach, cut)
 
-    async def confirm(self, found: Found, end: int) -> None:
+    async def confirm(self, found: FoundCut, end: int) -> None:
         """Raise `CutMoved` unless every event that had its receipt when the search began is below this position."""
         for source in found.sources:
-            if source.head is not None and end < start_of(await source.head + 1):
+            if source.head is not None and end < first_position(await source.head + 1):
                 raise CutMoved(f"{source.table.spec.short_name!r} is changing", hint="try again")
 
     async def look_again(self) -> None:

@@ -21,11 +21,11 @@ from typing import Literal, TypeVar
 from frazil.errors import Unavailable, VisibilityTimeout
 from frazil.gateway.search.beside import Beside, Sink, WithAll
 from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
-from frazil.gateway.search.cuts import Found, Reach, TableCut
+from frazil.gateway.search.cuts import FoundCut, Reach, TableCut
 from frazil.gateway.search.shelves import OpenShelf
 from frazil.gateway.threads import to_the_end
 from frazil.serving import SearchSettings
-from frazil.serving.search import Change, Generation, Reading, Serving
+from frazil.serving.search import DocumentChange, Generation, SearchState, ServedGenerations
 from frazil.serving.sql import QueryPool
 
 T = TypeVar("T")
@@ -45,16 +45,16 @@ class Feed:
         self._aside = -1
         """Where the last loads and removals were put."""
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[SearchState]:
         return self._sink.reading()
 
-    def is_fed(self, reach: Reach, reading: Reading) -> bool:
+    def is_fed(self, reach: Reach, reading: SearchState) -> bool:
         """Whether this state has everything that the table had when it had come so far."""
         if reading.view.head < reach.end:
             return False
         return reach.is_entity or self._seen_by(reading.generation) == reach.table.snapshot_id
 
-    async def bring(self, found: Found, deadline: float) -> Reach:
+    async def bring(self, found: FoundCut, deadline: float) -> Reach:
         """Make it so; returns how far the table had come by then."""
         while (reached := self._fed_to(found)) is None:
             feeding = self._feeding
@@ -74,7 +74,7 @@ class Feed:
                 return feeding.result()
         return reached
 
-    async def _bring(self, found: Found, deadline: float) -> Reach:
+    async def _bring(self, found: FoundCut, deadline: float) -> Reach:
         try:
             return await self._feed(found.cut, deadline)
         except TooMuch:
@@ -83,7 +83,7 @@ class Feed:
                 raise
             return await self._feed(found.cut, deadline)
 
-    def _fed_to(self, found: Found) -> Reach | None:
+    def _fed_to(self, found: FoundCut) -> Reach | None:
         """How far the table has come, if all of that is here."""
         reached = found.reach()
         with self.reading() as reading:
@@ -110,7 +110,7 @@ class Feed:
         return taken
 
     def _apply(self, events: Changes, aside: Made | None) -> None:
-        changes: list[Change] = [*events.make(), *(aside() if aside is not None else ())]
+        changes: list[DocumentChange] = [*events.make(), *(aside() if aside is not None else ())]
         self._sink.apply(changes, events.upto)
 
     def _seen_by(self, generation: Generation | None) -> int | None:
@@ -133,7 +133,7 @@ class Feeds:
     def __init__(self, pool: QueryPool, settings: SearchSettings) -> None:
         self._pool = pool
         self._settings = settings
-        self._feeds: weakref.WeakKeyDictionary[Serving, dict[Kind, Feed]] = weakref.WeakKeyDictionary()
+        self._feeds: weakref.WeakKeyDictionary[ServedGenerations, dict[Kind, Feed]] = weakref.WeakKeyDictionary()
 
     def of(self, shelf: OpenShelf, kind: Kind) -> Feed:
         feeds = self._feeds.setdefault(shelf.serving, {})

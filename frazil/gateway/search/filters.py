@@ -14,9 +14,9 @@ from typing import Any
 
 from frazil.serving import Bitmap
 from frazil.serving.artifacts.parts import DUCKDB
-from frazil.serving.search import Allowed, FreshView, Reading
+from frazil.serving.search import Allowed, FreshView, SearchState
 from frazil.serving.sql import QueryPool
-from frazil.serving.sql.worker import Selection
+from frazil.serving.sql.worker import RowSelection
 
 _MOST_BYTES = 64 << 20
 _MOST_OF_A_VIEW = 256
@@ -33,7 +33,9 @@ class Filters:
         self._bytes = 0
         self._fresh: weakref.WeakKeyDictionary[FreshView, dict[tuple[Any, ...], Bitmap]] = weakref.WeakKeyDictionary()
 
-    async def allowed(self, reading: Reading, selection: Selection, *, owner: str, seconds: float) -> Allowed | None:
+    async def allowed(
+        self, reading: SearchState, selection: RowSelection, *, owner: str, seconds: float
+    ) -> Allowed | None:
         """The documents of this state that the selection chooses; None: all of them.
 
         Raises `InvalidInput` if a condition is none, also where there is nothing to choose from.
@@ -45,7 +47,9 @@ class Filters:
             return Allowed(rows, await self._of_fresh(reading.view, selection, owner, seconds))
         return Allowed(rows)
 
-    async def _of_generation(self, reading: Reading, selection: Selection, owner: str, seconds: float) -> Bitmap | None:
+    async def _of_generation(
+        self, reading: SearchState, selection: RowSelection, owner: str, seconds: float
+    ) -> Bitmap | None:
         generation = reading.generation
         if generation is None:
             return None
@@ -59,7 +63,7 @@ class Filters:
             self._keep(key, found)
         return found
 
-    async def _of_fresh(self, view: FreshView, selection: Selection, owner: str, seconds: float) -> Bitmap:
+    async def _of_fresh(self, view: FreshView, selection: RowSelection, owner: str, seconds: float) -> Bitmap:
         known = self._fresh.setdefault(view, {})
         if (found := known.get(selection.key)) is not None:
             return found
@@ -79,5 +83,5 @@ class Filters:
             self._bytes -= len(oldest.packed) + _OVERHEAD
 
 
-def _is_lasting(selection: Selection) -> bool:
+def _is_lasting(selection: RowSelection) -> bool:
     return not any(_VOLATILE.search(text) for text in (*selection.conditions, selection.where or ""))

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, TypeVar
 from frazil.bus import EventBus
 from frazil.errors import DataLoss, FrazilError, NotFound
 from frazil.gateway.search.held_shelf import HeldShelf, Moved
-from frazil.serving.artifacts import Listener, announce
+from frazil.serving.artifacts import AnnouncementReader, announce
 from frazil.storage import Journal
 
 if TYPE_CHECKING:
     from frazil.gateway.search.served import Held, ServedTables
-    from frazil.serving.search import Trouble
+    from frazil.serving.search import SwapFailure
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -31,7 +31,7 @@ _TRY_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Pace:
+class FollowPace:
     look_seconds: float = 10.0
     """How often all registers are looked at, whatever is said."""
     prove_seconds: float = 300.0
@@ -62,14 +62,14 @@ async def to_its_end(work: Callable[..., _T], *arguments: object) -> _T:
 
 
 class Following:
-    def __init__(self, tables: ServedTables, bus: EventBus, journal: Journal, pace: Pace) -> None:
+    def __init__(self, tables: ServedTables, bus: EventBus, journal: Journal, pace: FollowPace) -> None:
         self._tables = tables
         self._bus = bus
         self._journal = journal
         self._pace = pace
         self._tasks: list[asyncio.Task[None]] = []
         self._lingering: list[HeldShelf] = []
-        self._listener: Listener | None = None
+        self._listener: AnnouncementReader | None = None
         self._looked_at = 0.0
         self._proved_at = time.monotonic()
         self._complained_of = ""
@@ -118,7 +118,7 @@ class Following:
         """The shelves that something was said of; None: look at all, as something may have been missed."""
         try:
             if self._listener is None:
-                self._listener = await Listener.open(self._bus)
+                self._listener = await AnnouncementReader.open(self._bus)
                 return None
             waited = time.monotonic() - self._looked_at
             patience = min(self._pace.retry_seconds, self._pace.look_seconds - waited)
@@ -161,7 +161,7 @@ class Following:
             if moved is not None:
                 self._tell_moved(name, moved)
 
-    async def _tell_trouble(self, name: str, known: Trouble | None, error: FrazilError) -> None:
+    async def _tell_trouble(self, name: str, known: SwapFailure | None, error: FrazilError) -> None:
         held = self._tables.of_shelf(name)
         trouble = None if held is None else held.shelf.trouble
         if held is None or trouble is None:
@@ -183,7 +183,7 @@ class Following:
                 log.error("a generation fails: %s", trouble.reason, extra={"artifact": trouble.generation})
                 await self._withdraw(held, trouble)
 
-    async def _withdraw(self, held: Held, trouble: Trouble) -> None:
+    async def _withdraw(self, held: Held, trouble: SwapFailure) -> None:
         """Roll a failed generation back for everybody, and say so."""
         name = held.shelf.name
         try:

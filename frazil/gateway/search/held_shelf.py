@@ -20,10 +20,10 @@ from frazil.errors import Conflict, FrazilError
 from frazil.gateway.search.query_models import OwnVectors, QuestionModels
 from frazil.gateway.search.subject import Subject
 from frazil.serving import SearchSettings, search
-from frazil.serving.artifacts import Entry, LocalCopies, Register, Shelf, State
+from frazil.serving.artifacts import ArtifactEntry, ArtifactState, LocalCopies, Register, Shelf
 
 if TYPE_CHECKING:
-    from frazil.serving.search import Searchable, Serving, ServingStatus, Trouble
+    from frazil.serving.search import Searchable, ServedGenerations, ServingStatus, SwapFailure
 
 _UNSOUND = ("artifact_canary", "artifact_counts")
 """Of an artifact whose every byte is what its builder wrote: it is no better anywhere else."""
@@ -39,7 +39,7 @@ class Served:
     model: str | None
     """The name of the artifact's model; `own` for vectors that users bring, None: searched by words alone."""
     searchable: Searchable
-    serving: Serving
+    serving: ServedGenerations
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class HeldShelf:
         """
         self.name = name
         self.served: Served | None = None
-        self.trouble: Trouble | None = None
+        self.trouble: SwapFailure | None = None
         """Why the shelf does not serve what it should; `at` says since when."""
-        self.entry: Entry | None = None
+        self.entry: ArtifactEntry | None = None
         """What is served, as the register had it."""
         self.register: Register | None = None
         """As it was seen last."""
@@ -85,10 +85,10 @@ class HeldShelf:
         self._settings = settings
         self._linger_seconds = linger_seconds
         self._subject: Subject | None = None
-        self._over: list[tuple[float, Serving]] = []
+        self._over: list[tuple[float, ServedGenerations]] = []
         self._telling = threading.Lock()
         self._taking: str | None = None
-        self._failing: Trouble | None = None
+        self._failing: SwapFailure | None = None
         """What the last proof of a generation said."""
 
     def ready(self, subject: Subject) -> Served | None:
@@ -111,7 +111,7 @@ class HeldShelf:
         self.trouble = failing if failing and failing.generation == self.status().generation else None
         return moved
 
-    def _follow(self, subject: Subject, register: Register, entry: Entry | None) -> Moved | None:
+    def _follow(self, subject: Subject, register: Register, entry: ArtifactEntry | None) -> Moved | None:
         served, ours = self.served, self.status().generation
         if entry is None:
             if served is None or ours or self._subject != subject or served.model != self._declared(subject):
@@ -126,7 +126,7 @@ class HeldShelf:
                 return self._swapped(served, entry, going_back=_is_going_back(register, ours, entry))
         return self._beside(subject, register, entry)
 
-    def _swapped(self, served: Served, entry: Entry, *, going_back: bool) -> Moved:
+    def _swapped(self, served: Served, entry: ArtifactEntry, *, going_back: bool) -> Moved:
         """The usual way: the next generation of the same serving, fresh documents and all."""
         begun = time.monotonic()
         self._take(entry)
@@ -140,7 +140,7 @@ class HeldShelf:
         self._say()
         return Moved(entry.generation, swapped.previous, time.monotonic() - begun)
 
-    def _beside(self, subject: Subject, register: Register, entry: Entry) -> Moved:
+    def _beside(self, subject: Subject, register: Register, entry: ArtifactEntry) -> Moved:
         """A serving of its own for this artifact: the first, or of another model, or from before what is fresh here.
 
         Where nothing serves yet and the current artifact is unfit, the previous one is better than none.
@@ -157,7 +157,7 @@ class HeldShelf:
             raise error
         return Moved(entry.generation, ours, time.monotonic() - begun)
 
-    def _open(self, subject: Subject, entry: Entry) -> None:
+    def _open(self, subject: Subject, entry: ArtifactEntry) -> None:
         self._take(entry)
         try:
             model = self._models.of_artifact(entry.model)
@@ -170,7 +170,7 @@ class HeldShelf:
         crash_point("served_opened")
         self._say()
 
-    def prove(self) -> Trouble | None:
+    def prove(self) -> SwapFailure | None:
         """Ask the generation that serves what its builder asked. One that fails has left its place, if there is a
         previous one, when this returns why.
         """
@@ -193,7 +193,7 @@ class HeldShelf:
         """Whether what is wrong is the artifact itself, for everybody."""
         return self.trouble is not None and self.trouble.code in _UNSOUND
 
-    def withdraw(self, trouble: Trouble) -> Entry | None:
+    def withdraw(self, trouble: SwapFailure) -> ArtifactEntry | None:
         """Take a generation that failed back in the register, for everybody; returns what is current now."""
         entry = self._shelf.rollback(trouble.reason, failed=trouble.generation)
         crash_point("served_withdrawn")
@@ -230,7 +230,7 @@ class HeldShelf:
             serving.close()
         self._over = []
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: ArtifactEntry) -> None:
         """Hold it before its files are looked at, so that no clean-up comes in between."""
         with self._telling:
             self._taking = entry.generation
@@ -253,7 +253,7 @@ class HeldShelf:
     def _answering(self) -> str:
         return self.status().generation or ""
 
-    def _rebind(self, served: Served | None, entry: Entry | None, subject: Subject | None = None) -> None:
+    def _rebind(self, served: Served | None, entry: ArtifactEntry | None, subject: Subject | None = None) -> None:
         """One reference: searches that begin from here on get the new one."""
         before, self.served, self.entry, self._subject = self.served, served, entry, subject
         if before is not None:
@@ -274,12 +274,12 @@ class HeldShelf:
 
     def _new(self, subject: Subject, model: Model | None, *, own: bool) -> Served:
         searchable = subject.searchable(self.name, model, own=own)
-        fresh = search.Fresh(
+        fresh = search.FreshDocuments(
             searchable,
             max_documents=self._settings.fresh_documents,
             max_bytes=int(self._settings.fresh_memory),
         )
-        serving = search.Serving(searchable, self._copies, fresh=fresh)
+        serving = search.ServedGenerations(searchable, self._copies, fresh=fresh)
         return Served(subject.table, self.name, None if model is None else model.name, searchable, serving)
 
     def _note(self, generation: str, error: Exception) -> None:
@@ -287,7 +287,9 @@ class HeldShelf:
         reason = error.message if isinstance(error, FrazilError) else str(error)
         known = self.trouble
         same = known is not None and (known.generation, known.code) == (generation, code)
-        self.trouble = search.Trouble(generation, code, reason, known.at if known is not None and same else time.time())
+        self.trouble = search.SwapFailure(
+            generation, code, reason, known.at if known is not None and same else time.time()
+        )
 
 
 def _model_of(served: Served) -> tuple[str, str, int] | None:
@@ -295,16 +297,16 @@ def _model_of(served: Served) -> tuple[str, str, int] | None:
     return None if model is None else (model.name, model.version, model.dims)
 
 
-def _model_in(entry: Entry) -> tuple[str, str, int] | None:
+def _model_in(entry: ArtifactEntry) -> tuple[str, str, int] | None:
     return None if entry.model is None else (entry.model.name, entry.model.version, entry.model.dims)
 
 
-def _is_going_back(register: Register, ours: str | None, entry: Entry) -> bool:
+def _is_going_back(register: Register, ours: str | None, entry: ArtifactEntry) -> bool:
     """Whether somebody chose the older one: ours was current before it became so.
 
     Without that, an older one is refused, whoever calls it current.
     """
     before = register.find(ours) if ours else None
-    if before is None or before.promoted_at is None or before.state is State.CANDIDATE:
+    if before is None or before.promoted_at is None or before.state is ArtifactState.CANDIDATE:
         return False
     return (entry.promoted_at or 0.0) >= before.promoted_at

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.gateway.search.search_plan import Question
-from frazil.serving.search import Found, Hit, Searchable
+from frazil.gateway.search.search_plan import SearchPlan
+from frazil.serving.search import Hit, Searchable, SearchResult
 from frazil.serving.sql.worker import DuckType, cells, parse_type, sql_type
 
 # Whose Python values are those of JSON.
@@ -43,7 +43,7 @@ def _conversion(kind: pa.DataType) -> tuple[pa.DataType, DuckType | None]:
 
 
 def told_hits(
-    found: Found, rows: Sequence[Mapping[str, Any]], searchable: Searchable, question: Question
+    found: SearchResult, rows: Sequence[Mapping[str, Any]], searchable: Searchable, question: SearchPlan
 ) -> list[dict[str, Any]]:
     """`rows` has what the caller may see of each hit: the key, and the columns that are shown."""
     told = []
@@ -55,7 +55,7 @@ def told_hits(
     return told
 
 
-def _hit(hit: Hit, score: float, row: Row, searchable: Searchable, question: Question) -> dict[str, Any]:
+def _hit(hit: Hit, score: float, row: Row, searchable: Searchable, question: SearchPlan) -> dict[str, Any]:
     key = [row[name] for name in searchable.key]
     told: dict[str, Any] = {"id": key[0] if len(key) == 1 else key}
     if searchable.key != ("_id",):

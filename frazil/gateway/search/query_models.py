@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from frazil.embedding import OWN, OWN_VERSION, Model, ModelSettings, Vectors, find_model_spec, open_model
 from frazil.errors import InvalidInput, Unavailable
-from frazil.serving.artifacts import Model as BuiltModel
+from frazil.serving.artifacts import ArtifactModel as BuiltModel
 
 # Somebody waits for the answer: a provider that does not come back soon is one that does not come back.
 _PATIENCE_SECONDS = 5.0

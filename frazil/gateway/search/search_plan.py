@@ -13,7 +13,7 @@ from frazil.errors import InvalidInput
 from frazil.gateway.search.ask import DEFAULT_K, Mode, SearchAsk
 from frazil.serving import Profile
 from frazil.serving.search import Ask, Searchable
-from frazil.serving.sql.worker import Selection
+from frazil.serving.sql.worker import RowSelection
 
 
 class MaskedText(InvalidInput):
@@ -23,9 +23,9 @@ class MaskedText(InvalidInput):
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchPlan:
     ask: Ask
-    selection: Selection
+    selection: RowSelection
     """Which documents may be found."""
     columns: tuple[str, ...]
     """Of the rows that are shown."""
@@ -35,7 +35,7 @@ class Question:
     """Of such scores."""
 
 
-def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, grant: ReadGrant) -> Question:
+def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, grant: ReadGrant) -> SearchPlan:
     """Raises `InvalidInput` for what this table cannot be asked, or not by this caller."""
     masked = frozenset(grant.masks)
     mode = _mode(searchable, asked, profile, masked)
@@ -58,8 +58,8 @@ def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, 
         snippet_characters=asked.snippet_characters,
         passages=not masked & {*searchable.text},
     )
-    selection = Selection(searchable.schema, grant.where, grant.masks, grant.hash_domains, conditions)
-    return Question(ask, selection, shown, by_rank, asked.min_score if by_rank else None)
+    selection = RowSelection(searchable.schema, grant.where, grant.masks, grant.hash_domains, conditions)
+    return SearchPlan(ask, selection, shown, by_rank, asked.min_score if by_rank else None)
 
 
 def _mode(searchable: Searchable, asked: SearchAsk, profile: Profile | None, masked: frozenset[str]) -> Mode:

@@ -23,19 +23,18 @@ from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.search.ask import SearchAsk
-from frazil.gateway.search.cuts import Cuts, Reach
-from frazil.gateway.search.cuts import Found as FoundTable
+from frazil.gateway.search.cuts import Cuts, FoundCut, Reach
 from frazil.gateway.search.feeding import Feed, Feeds, Kind
 from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.hits import told_hits, told_rows
-from frazil.gateway.search.search_plan import Question, question
+from frazil.gateway.search.search_plan import SearchPlan, question
 from frazil.gateway.search.shelves import OpenShelf, Shelves
 from frazil.gateway.threads import to_the_end
 from frazil.lake.catalog import LakeTable
 from frazil.serving import Profile, Profiles, SearchSettings
-from frazil.serving.search import Allowed, Found, FreshFull, FreshGap, Reading
+from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
-from frazil.serving.sql.worker import Selection
+from frazil.serving.sql.worker import RowSelection
 
 _TRIES = 6
 _BEHIND_SECONDS = 0.25
@@ -168,7 +167,7 @@ class Searches:
         return _body(shelf, asked, asking, found, rows, token, started)
 
     async def _fed(
-        self, shelf: OpenShelf, asked: SearchAsk, asking: Question, there: FoundTable, deadline: float
+        self, shelf: OpenShelf, asked: SearchAsk, asking: SearchPlan, there: FoundCut, deadline: float
     ) -> tuple[Feed, Reach]:
         kind: Kind = "live" if asked.freshness == "live" else "committed"
         try:
@@ -179,7 +178,7 @@ class Searches:
                 raise
             return await self._brought(shelf, "words", there, deadline)
 
-    async def _brought(self, shelf: OpenShelf, kind: Kind, there: FoundTable, deadline: float) -> tuple[Feed, Reach]:
+    async def _brought(self, shelf: OpenShelf, kind: Kind, there: FoundCut, deadline: float) -> tuple[Feed, Reach]:
         feed = self._feeds.of(shelf, kind)
         return feed, await feed.bring(there, deadline)
 
@@ -230,7 +229,13 @@ class Searches:
         return profile
 
     async def _masked(
-        self, found: Found, shelf: OpenShelf, asking: Question, grant: ReadGrant, identity: Identity, seconds: float
+        self,
+        found: SearchResult,
+        shelf: OpenShelf,
+        asking: SearchPlan,
+        grant: ReadGrant,
+        identity: Identity,
+        seconds: float,
     ) -> list[dict[str, Any]]:
         """The rows of the hits as SQL would show them to this caller."""
         columns = asking.ask.columns or ()
@@ -240,7 +245,7 @@ class Searches:
             return []
         masks = {name: mask for name, mask in grant.masks.items() if name in columns}
         seen = await self._pool.show(
-            Selection(schema, masks=masks, hash_domains=grant.hash_domains),
+            RowSelection(schema, masks=masks, hash_domains=grant.hash_domains),
             rows,
             owner=identity.id,
             timeout_seconds=seconds,
@@ -248,7 +253,9 @@ class Searches:
         return [dict(zip(columns, values[1:], strict=True)) for values in seen]
 
 
-def _searched(reading: Reading, asking: Question, allowed: Allowed | None) -> tuple[Found, list[dict[str, Any]] | None]:
+def _searched(
+    reading: SearchState, asking: SearchPlan, allowed: Allowed | None
+) -> tuple[SearchResult, list[dict[str, Any]] | None]:
     """The hits and their rows as JSON has them; None instead of these where a column is masked."""
     found = reading.search(asking.ask, allowed)
     columns = asking.ask.columns or ()
@@ -260,8 +267,8 @@ def _searched(reading: Reading, asking: Question, allowed: Allowed | None) -> tu
 def _body(
     shelf: OpenShelf,
     asked: SearchAsk,
-    asking: Question,
-    found: Found,
+    asking: SearchPlan,
+    found: SearchResult,
     rows: list[dict[str, Any]],
     token: str,
     started: float,

@@ -25,7 +25,7 @@ from frazil.embedding import OWN, ModelSettings
 from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
 from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.metrics import counter, gauge
-from frazil.gateway.search.following import Following, Pace, to_its_end
+from frazil.gateway.search.following import Following, FollowPace, to_its_end
 from frazil.gateway.search.held_shelf import HeldShelf, Moved, Served
 from frazil.gateway.search.query_models import QuestionModels
 from frazil.gateway.search.subject import Subject
@@ -85,7 +85,7 @@ class ServedTables:
         cache: Path,
         journal: Journal,
         reader: str | None = None,
-        pace: Pace | None = None,
+        pace: FollowPace | None = None,
     ) -> None:
         self.reader = reader or new_reader()
         self.models = models
@@ -93,7 +93,7 @@ class ServedTables:
         self.cache = cache
         self._lake = lake
         self._directory = directory
-        self._pace = pace or Pace()
+        self._pace = pace or FollowPace()
         self._held: dict[str, Held] = {}
         self._opened_all = False
         self._closed = False

@@ -8,7 +8,7 @@ from frazil.lake.catalog import LakeTable
 from frazil.serving import Profile
 
 if TYPE_CHECKING:
-    from frazil.serving.search import Searchable, Serving
+    from frazil.serving.search import Searchable, ServedGenerations
 
 
 class OpenShelf(Protocol):
@@ -20,7 +20,7 @@ class OpenShelf(Protocol):
     def searchable(self) -> Searchable: ...
 
     @property
-    def serving(self) -> Serving:
+    def serving(self) -> ServedGenerations:
         """Another object is another set of fresh documents: whoever feeds them begins anew."""
 
 

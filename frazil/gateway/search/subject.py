@@ -12,7 +12,7 @@ from frazil.events.declaration import Chunking, TableSpec
 from frazil.gateway.ingest.directory import Source, source_of
 from frazil.lake.catalog import LakeTable
 from frazil.serving import Profile, search
-from frazil.serving.artifacts import Entry
+from frazil.serving.artifacts import ArtifactEntry
 
 if TYPE_CHECKING:
     from frazil.serving.search import Searchable
@@ -50,7 +50,7 @@ class Subject:
             model=(profile.model if profile else None) or declared,
         )
 
-    def is_of(self, entry: Entry) -> bool:
+    def is_of(self, entry: ArtifactEntry) -> bool:
         """Whether this artifact was made from this very table, and not from another that had its name."""
         return entry.cut.table_id in ("", self.source[0], self.source[1])
 

@@ -42,6 +42,6 @@ if TYPE_CHECKING:
     from frazil.lake.bulk.load_log import load_of_file as load_of_file
     from frazil.lake.bulk.load_log import load_record as load_record
     from frazil.lake.bulk.load_log import load_records as load_records
-    from frazil.lake.bulk.loads_since import arrived_since as arrived_since
+    from frazil.lake.bulk.loads_since import loads_since_snapshot as loads_since_snapshot
 
 __getattr__, __all__ = lazy_door(__name__)

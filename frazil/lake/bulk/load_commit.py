@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.bulk.data_files import WrittenFile
 from frazil.lake.catalog.lake import Lake, translated
 from frazil.lake.catalog.table import BATCH, LOAD_POSITION, LOADS, WATERMARK, LakeTable, summary_of
@@ -58,7 +58,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     table: LakeTable
     snapshot_id: int | None
     """The snapshot that the load made; None where it has been expired since."""
@@ -81,7 +81,7 @@ def publish_load(
     files: Sequence[WrittenFile],
     *,
     check: Callable[[LakeTable], None] | None = None,
-) -> Loaded:
+) -> LoadResult:
     """Make the files part of the table, if this load is not in it yet. A commit of others in between is no conflict,
     unless `check` says so: it is given the very table that the files are about to be added to, and may raise."""
     audit_load(load, files)
@@ -113,7 +113,7 @@ def publish_load(
     table = lake.change(name, apply)
     crash_point("after_load_publish")
     made = loaded_snapshot(table, load.id)
-    return Loaded(table, made.snapshot_id if made else None, anew)
+    return LoadResult(table, made.snapshot_id if made else None, anew)
 
 
 def _remember(transaction: Transaction, current: LakeTable, load: Load) -> None:
@@ -136,7 +136,7 @@ def _replaced(table: LakeTable, load: Load) -> list[DataFile]:
     current = table.iceberg.metadata.current_snapshot()
     if load.replaces is Replaces.NOTHING or current is None:
         return []
-    if load.replaces is Replaces.ALL and table.spec.kind == "log" and table.watermark > start_of(1):
+    if load.replaces is Replaces.ALL and table.spec.kind == "log" and table.watermark > first_position(1):
         raise Conflict(
             f"{table.spec.short_name!r} has events that were published to it: a load does not replace those",
             code="table_has_events",

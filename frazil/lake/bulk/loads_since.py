@@ -8,14 +8,14 @@ from frazil.lake.catalog.table import LOAD_POSITION, WATERMARK, LakeTable, summa
 
 
 @dataclass(frozen=True)
-class Arrived:
+class LoadsSince:
     loads: tuple[int, ...] = ()
     """The `_seq` of the rows of each bulk load that was added."""
     rewritten: bool = False
     """Rows may be gone, or nobody can tell: some snapshot in between is expired or was made by another hand."""
 
 
-def arrived_since(table: LakeTable, snapshot_id: int | None) -> Arrived:
+def loads_since_snapshot(table: LakeTable, snapshot_id: int | None) -> LoadsSince:
     """What the commits after this snapshot did, up to the current one. Events are not told: they have positions."""
     loads: list[int] = []
     snapshot = table.iceberg.metadata.current_snapshot()
@@ -25,10 +25,10 @@ def arrived_since(table: LakeTable, snapshot_id: int | None) -> Arrived:
         if operation == "append" and LOAD_POSITION in summary:
             loads.append(int(summary[LOAD_POSITION]))
         elif operation != "replace" and not (operation == "append" and WATERMARK in summary):
-            return Arrived(rewritten=True)
+            return LoadsSince(rewritten=True)
         first = snapshot.sequence_number == 1
         snapshot = None if parent is None else table.iceberg.metadata.snapshot_by_id(parent)
         # An expiry takes the name of its parent from the snapshot after it: only the number tells which was the first.
         if snapshot is None and not (first and snapshot_id is None):
-            return Arrived(rewritten=True)
-    return Arrived(tuple(loads))
+            return LoadsSince(rewritten=True)
+    return LoadsSince(tuple(loads))

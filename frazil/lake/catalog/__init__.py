@@ -8,14 +8,14 @@ from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
     from frazil.lake.catalog.entity import Entity as Entity
+    from frazil.lake.catalog.entity import align_base as align_base
     from frazil.lake.catalog.entity import alter_entity as alter_entity
-    from frazil.lake.catalog.entity import brought_in_line as brought_in_line
     from frazil.lake.catalog.entity import complete_entity as complete_entity
     from frazil.lake.catalog.entity import create_entity as create_entity
     from frazil.lake.catalog.entity import drop_entity as drop_entity
     from frazil.lake.catalog.entity import finish_declaring as finish_declaring
     from frazil.lake.catalog.entity import load_entity as load_entity
-    from frazil.lake.catalog.entity import paired as paired
+    from frazil.lake.catalog.entity import pair_entity as pair_entity
     from frazil.lake.catalog.entity import undrop as undrop
     from frazil.lake.catalog.lake import Lake as Lake
     from frazil.lake.catalog.lake import changed_by as changed_by

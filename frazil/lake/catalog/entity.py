@@ -39,7 +39,7 @@ class Entity:
         return max(0, self.history.rows - self.base.folded_rows)
 
 
-def paired(base: LakeTable, history: LakeTable | None) -> Entity:
+def pair_entity(base: LakeTable, history: LakeTable | None) -> Entity:
     """The two as one, or the reason why they are not."""
     short = base.spec.short_name
     if history is None or history.uuid != base.history_uuid:
@@ -54,10 +54,10 @@ def paired(base: LakeTable, history: LakeTable | None) -> Entity:
 def load_entity(lake: Lake, name: str) -> Entity:
     """The entity as it is now. The base is loaded first: whatever is folded into it, the history has it."""
     base = lake.table(name)
-    return paired(base, find(lake, history_of(name)))
+    return pair_entity(base, find_table(lake, history_of(name)))
 
 
-def find(lake: Lake, name: str) -> LakeTable | None:
+def find_table(lake: Lake, name: str) -> LakeTable | None:
     try:
         return lake.table(name)
     except NotFound as error:
@@ -78,7 +78,7 @@ def complete_entity(lake: Lake, spec: TableSpec, history: LakeTable) -> Entity:
     try:
         return Entity(lake.create_base(spec, history), history)
     except Conflict:
-        base = find(lake, spec.name)
+        base = find_table(lake, spec.name)
         if base is not None and base.history_uuid == history.uuid:
             return Entity(base, history)
         with contextlib.suppress(NotFound):
@@ -89,7 +89,7 @@ def complete_entity(lake: Lake, spec: TableSpec, history: LakeTable) -> Entity:
 def finish_declaring(lake: Lake, spec: TableSpec) -> Entity | None:
     """Take up a declaration of this name that broke off, if it was the same one; another is put away. For the former
     case the entity, else None. To be called when there is no table of this name."""
-    history = find(lake, history_of(spec.name))
+    history = find_table(lake, history_of(spec.name))
     if history is None or history.spec.kind != "history":
         return None
     if spec.kind != "entity" or history.spec != spec.history():
@@ -108,10 +108,10 @@ def alter_entity(lake: Lake, name: str, change: Callable[[TableSpec], TableSpec]
 
     history = lake.alter(entity.history.name, changed)
     crash_point("after_alter_of_history")
-    return Entity(brought_in_line(lake, Entity(entity.base, history)), history)
+    return Entity(align_base(lake, Entity(entity.base, history)), history)
 
 
-def brought_in_line(lake: Lake, entity: Entity) -> LakeTable:
+def align_base(lake: Lake, entity: Entity) -> LakeTable:
     """The base with the declaration of its history, and written by one partition after the other."""
     base = entity.base
     if base.iceberg.properties.get(FANOUT) == "true":  # a base of an earlier version
@@ -124,7 +124,7 @@ def brought_in_line(lake: Lake, entity: Entity) -> LakeTable:
 def drop_entity(lake: Lake, name: str) -> None:
     """Take both out of sight, the history first; dropping again finishes what broke off."""
     base = lake.table(name)
-    history = find(lake, history_of(name))
+    history = find_table(lake, history_of(name))
     if history is not None and history.uuid == base.history_uuid:
         lake.drop(history.name)
         crash_point("after_drop_of_history")
@@ -133,7 +133,7 @@ def drop_entity(lake: Lake, name: str) -> None:
 
 def undrop(lake: Lake, name: str) -> LakeTable:
     """Bring back the table of this name that was dropped last; an entity base first, so that it can be done again."""
-    halved = find(lake, name)
+    halved = find_table(lake, name)
     table = halved if halved is not None and halved.spec.kind == "entity" else lake.undrop(name)
     if table.spec.kind == "entity":
         crash_point("after_undrop_of_base")
@@ -143,7 +143,7 @@ def undrop(lake: Lake, name: str) -> LakeTable:
 
 def _undrop_history(lake: Lake, base: LakeTable) -> None:
     name = history_of(base.name)
-    if find(lake, name) is not None:
+    if find_table(lake, name) is not None:
         raise Conflict(
             f"a table named {base.spec.short_name!r} exists", code="table_exists", hint="drop that one first"
         )

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 _BUFFER_BYTES = 1 << 20
 
 
-class SyncedFileIO(PyArrowFileIO):
+class FsyncFileIO(PyArrowFileIO):
     """PyIceberg's own file access, but for the writing of local files."""
 
     def new_output(self, location: str) -> PyArrowFile:

@@ -30,11 +30,11 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.declaration import DROPPED_NAMESPACE, TableSpec, parse_columns
 from frazil.lake.catalog.schema import BASE_PROPERTIES, TABLE_PROPERTIES, evolve, iceberg_schema, partition_spec
 from frazil.lake.catalog.table import DECLARATION, DROPPED_AT, HISTORY, IDENTITY, STREAM, WATERMARK, LakeTable
-from frazil.registry import Pulse, catalog_damaged, database_error
+from frazil.registry import ChangeCounter, catalog_damaged, database_error
 from frazil.storage import Warehouse
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ class Lake:
         return Registry(self.catalog.engine, self.catalog.name)
 
     @cached_property
-    def pulse(self) -> Pulse:
+    def pulse(self) -> ChangeCounter:
         """Whether anything in the catalog changed."""
-        return Pulse(self.catalog.engine)
+        return ChangeCounter(self.catalog.engine)
 
     def locations(self) -> dict[str, str]:
         """Every table's metadata file, by full name, in one cheap query: how to notice that something changed."""
@@ -105,12 +105,12 @@ class Lake:
     ) -> LakeTable:
         """Make the table, fed from this stream, in a new folder or in one that files were drafted in. A name that is
         taken is a `Conflict`."""
-        fed = {STREAM: stream, IDENTITY: identity, WATERMARK: str(start_of(first_sequence))}
+        fed = {STREAM: stream, IDENTITY: identity, WATERMARK: str(first_position(first_sequence))}
         return self._create(spec, fed, location)
 
     def create_base(self, spec: TableSpec, history: LakeTable) -> LakeTable:
         """Make the table that holds the state of an entity: empty, and nothing of its history folded yet."""
-        return self._create(spec, BASE_PROPERTIES | {HISTORY: history.uuid, WATERMARK: str(start_of(1))})
+        return self._create(spec, BASE_PROPERTIES | {HISTORY: history.uuid, WATERMARK: str(first_position(1))})
 
     def _create(self, spec: TableSpec, more: Mapping[str, str], location: str | None = None) -> LakeTable:
         schema = iceberg_schema(spec)
@@ -309,7 +309,7 @@ def open_lake(url: str, warehouse: Warehouse, *, name: str = "frazil", user: str
         warehouse.folder().mkdir(parents=True, exist_ok=True)
     properties = warehouse.for_pyiceberg()
     if not warehouse.is_s3:
-        properties["py-io-impl"] = "frazil.lake.catalog.fsync_io.SyncedFileIO"
+        properties["py-io-impl"] = "frazil.lake.catalog.fsync_io.FsyncFileIO"
     with translated("open the catalog"):
         catalog = SqlCatalog(name, uri=url, pool_pre_ping="true", **properties)
     if catalog.engine.dialect.driver == "pg8000":

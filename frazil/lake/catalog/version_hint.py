@@ -51,7 +51,7 @@ def export_hint(table: LakeTable) -> ExportHint:
     exports of a table at once are both right, and the later hint stays.
     """
     with translated(f"export {table.name}"):
-        folder = Folder(table.iceberg.io, f"{table.iceberg.location().rstrip('/')}/metadata")
+        folder = HintFolder(table.iceberg.io, f"{table.iceberg.location().rstrip('/')}/metadata")
         state = _state(table)
         named = folder.named_version()
         if named is None or folder.read(_copy(named)) != state:
@@ -73,7 +73,7 @@ def export_hint(table: LakeTable) -> ExportHint:
 
 
 @dataclass(frozen=True)
-class Folder:
+class HintFolder:
     """The metadata folder of a table, on a disk or in an object store."""
 
     io: FileIO

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.lake.commit.publish import audit as audit
     from frazil.lake.commit.publish import make_durable as make_durable
     from frazil.lake.commit.publish import publish_stage as publish_stage
-    from frazil.lake.commit.rewrite_audit import Rewritten as Rewritten
+    from frazil.lake.commit.rewrite_audit import RewriteAudit as RewriteAudit
     from frazil.lake.commit.rewrite_audit import audit_rewrite as audit_rewrite
     from frazil.lake.commit.rewrite_audit import rewrites as rewrites
 

@@ -18,13 +18,13 @@ from frazil.events import Keys, id_keys
 from frazil.lake.catalog.lake import translated
 from frazil.lake.catalog.table import LakeTable, summary_of
 from frazil.lake.commit.publish import AuditFailed
-from frazil.lake.commit.rewrite_audit import RowSum, moved
+from frazil.lake.commit.rewrite_audit import RowSum, changed_files
 
 _BATCH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldAudit:
     """What a fold did, by the files it took away and added."""
 
     snapshot: Snapshot
@@ -34,7 +34,7 @@ class Folded:
     """Keys whose events were all earlier than what the base had of them."""
 
 
-def audit_fold(base: LakeTable, staged: LakeTable, batch: str, *, newest: npt.NDArray[np.int64]) -> Folded:
+def audit_fold(base: LakeTable, staged: LakeTable, batch: str, *, newest: npt.NDArray[np.int64]) -> FoldAudit:
     """Prove the staged fold, given the position of the newest event applied of each key that it should change.
 
     Of the rows in files that were taken away, those of changed keys must be replaced and all others must be in the
@@ -48,7 +48,7 @@ def audit_fold(base: LakeTable, staged: LakeTable, batch: str, *, newest: npt.ND
         raise AuditFailed(f"fold {batch} was staged on another snapshot than the one it was read at")
     key = base.spec.key
     with translated(f"audit a fold of {base.name}"):
-        added, removed = moved(snapshot, staged.iceberg.io)
+        added, removed = changed_files(snapshot, staged.iceberg.io)
         changed, kept, keys = _added(added, staged.iceberg.io, key, newest)
         replaced, expected = _removed(removed, staged.iceberg.io, key, keys)
     if kept != expected:
@@ -58,7 +58,7 @@ def audit_fold(base: LakeTable, staged: LakeTable, batch: str, *, newest: npt.ND
     total = int(summary_of(snapshot).get("total-records") or 0)
     if total != base.rows + len(changed) - replaced:
         raise AuditFailed(f"fold {batch} of {base.name} makes {total} rows of {base.rows}, which does not add up")
-    return Folded(snapshot, len(changed) - replaced, replaced, len(newest) - len(changed))
+    return FoldAudit(snapshot, len(changed) - replaced, replaced, len(newest) - len(changed))
 
 
 def _added(

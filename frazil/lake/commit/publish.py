@@ -38,7 +38,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishResult:
     outcome: Outcome
     table: LakeTable
     """The table as it is after the attempt."""
@@ -77,7 +77,7 @@ def make_durable(staged: LakeTable, snapshot: Snapshot) -> None:
     sync_files(files, below=staged.iceberg.location())
 
 
-class Standing(Protocol):
+class PublishState(Protocol):
     """What decides about a publish: the lake and the simulation of it have this in common."""
 
     @property
@@ -89,7 +89,7 @@ class Standing(Protocol):
     def has_snapshot(self, snapshot_id: int) -> bool: ...
 
 
-def standing(current: Standing, base: Standing, staged: int, watermark: int) -> Outcome | None:
+def publish_outcome(current: PublishState, base: PublishState, staged: int, watermark: int) -> Outcome | None:
     """How a staged snapshot stands against the table as it is now; None when it may be published."""
     if current.uuid != base.uuid:
         return Outcome.SUPERSEDED
@@ -102,7 +102,7 @@ def standing(current: Standing, base: Standing, staged: int, watermark: int) -> 
     return None
 
 
-def publish_stage(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> Published:
+def publish_stage(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> PublishResult:
     """Make the staged snapshot current and set the watermark, if the table is still as it was at `base`.
 
     An answer that got lost is not guessed at: the table is loaded again and says by itself what is true.
@@ -110,9 +110,9 @@ def publish_stage(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: in
     failure: Exception | None = None
     for attempt in range(_TRIES + 1):
         current = lake.table(base.name)
-        outcome = standing(current, base, snapshot.snapshot_id, watermark)
+        outcome = publish_outcome(current, base, snapshot.snapshot_id, watermark)
         if outcome is not None:
-            return Published(outcome, current)
+            return PublishResult(outcome, current)
         if attempt == _TRIES:
             break  # looked once more after the last try: it did not take effect
         crash_point("before_publish")

@@ -20,7 +20,7 @@ _BATCH_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewriteAudit:
     """What a rewrite did."""
 
     files_before: int = 0
@@ -29,8 +29,8 @@ class Rewritten:
     bytes_after: int = 0
     rows: int = 0
 
-    def __add__(self, other: Rewritten) -> Rewritten:
-        return Rewritten(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+    def __add__(self, other: RewriteAudit) -> RewriteAudit:
+        return RewriteAudit(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def rewrites(table: LakeTable) -> list[Snapshot]:
@@ -44,14 +44,14 @@ def rewrites(table: LakeTable) -> list[Snapshot]:
     ]
 
 
-def audit_rewrite(table: LakeTable, snapshot: Snapshot) -> Rewritten:
+def audit_rewrite(table: LakeTable, snapshot: Snapshot) -> RewriteAudit:
     """Prove that the files added hold the very rows, by position, of the files taken away; `DataLoss` if not.
 
     The old files are still there: expiry keeps them for a while. Only `_seq` is read, and nothing is held in memory.
     """
     io = table.iceberg.io
     with translated(f"audit a rewrite of {table.name}"):
-        added, removed = moved(snapshot, io)
+        added, removed = changed_files(snapshot, io)
         before, after = _positions(removed, io), _positions(added, io)
     parent = table.iceberg.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
     totals = {summary_of(known).get("total-records") for known in (parent, snapshot) if known is not None}
@@ -62,10 +62,10 @@ def audit_rewrite(table: LakeTable, snapshot: Snapshot) -> Rewritten:
             code="rewrite_audit_failed",
             hint=f"stop the pipeline and roll the table back to snapshot {snapshot.parent_snapshot_id}",
         )
-    return Rewritten(len(removed), len(added), _size(removed), _size(added), after.rows)
+    return RewriteAudit(len(removed), len(added), _size(removed), _size(added), after.rows)
 
 
-def moved(snapshot: Snapshot, io: FileIO) -> tuple[list[DataFile], list[DataFile]]:
+def changed_files(snapshot: Snapshot, io: FileIO) -> tuple[list[DataFile], list[DataFile]]:
     """The files that this snapshot added, and those it took away."""
     added, removed = [], []
     for manifest in snapshot.manifests(io):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.lake.derived.embeddings import EmbeddedUpTo as EmbeddedUpTo
+    from frazil.lake.derived.embeddings import EmbeddingProgress as EmbeddingProgress
     from frazil.lake.derived.embeddings import delete_embeddings as delete_embeddings
     from frazil.lake.derived.embeddings import drop_embeddings as drop_embeddings
     from frazil.lake.derived.embeddings import embedded_up_to as embedded_up_to

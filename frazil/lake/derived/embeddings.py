@@ -46,7 +46,7 @@ _CHUNK = {
 
 
 @dataclass(frozen=True)
-class EmbeddedUpTo:
+class EmbeddingProgress:
     """How far one model has come: every row of this snapshot, and of all before it, was looked at."""
 
     model: str
@@ -119,10 +119,10 @@ def _found(lake: Lake, name: str) -> LakeTable | None:
         raise
 
 
-def embedded_up_to(embeddings: LakeTable | None, model: str) -> EmbeddedUpTo | None:
+def embedded_up_to(embeddings: LakeTable | None, model: str) -> EmbeddingProgress | None:
     """How far the model has come; None if it never came to an end."""
     told = embeddings.properties.get(_UP_TO + model) if embeddings is not None else None
-    return msgspec.json.decode(told, type=EmbeddedUpTo) if told else None
+    return msgspec.json.decode(told, type=EmbeddingProgress) if told else None
 
 
 def embedding_models(lake: Lake, table: LakeTable) -> list[dict[str, Any]]:

@@ -15,18 +15,18 @@ _STATE = "maintenance/state/"
 
 
 @dataclass(frozen=True)
-class Upkept:
+class LastRuns:
     compacted_at: datetime | None = None
     orphans_sought_at: datetime | None = None
     retention_applied_at: datetime | None = None
 
 
-def upkept(registry: Registry, table_uuid: str) -> Upkept:
+def last_runs_of(registry: Registry, table_uuid: str) -> LastRuns:
     found = registry.get(_STATE + table_uuid)
-    return Upkept() if found is None else msgspec.json.decode(found.body, type=Upkept)
+    return LastRuns() if found is None else msgspec.json.decode(found.body, type=LastRuns)
 
 
-def remember_upkeep(registry: Registry, table_uuid: str, state: Upkept) -> None:
+def remember_upkeep(registry: Registry, table_uuid: str, state: LastRuns) -> None:
     found = registry.get(_STATE + table_uuid)
     with contextlib.suppress(Conflict):  # another pipeline did the same work at the same moment
         registry.put(_STATE + table_uuid, msgspec.json.encode(state), found.version if found else None)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from frazil.errors import InvalidInput
 from frazil.events.declaration import TableSpec
 from frazil.lake.maintenance.health import Health
-from frazil.lake.maintenance.row_retention import cut_at, no_retention
-from frazil.lake.maintenance.snapshot_expiry import expire_before
+from frazil.lake.maintenance.row_retention import no_retention, retention_cutoff
+from frazil.lake.maintenance.snapshot_expiry import expiry_cutoff
 from frazil.lake.settings import MaintenanceSettings
 
 What = Literal["compact", "rewrite_manifests", "expire", "remove_orphans", "retention"]
@@ -19,7 +19,7 @@ _RETENTION_INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Step:
+class MaintenanceStep:
     """One thing to do to one table. Doing it twice is doing it once."""
 
     what: What
@@ -50,7 +50,7 @@ class Step:
         return f"frazil {verb} {self.table.removeprefix('main.')}"
 
 
-def plan_upkeep(
+def plan_maintenance(
     health: Health,
     settings: MaintenanceSettings,
     *,
@@ -58,7 +58,7 @@ def plan_upkeep(
     now: datetime,
     orphans_sought_at: datetime | None = None,
     retention_applied_at: datetime | None = None,
-) -> list[Step]:
+) -> list[MaintenanceStep]:
     """What the table needs now, in the order to do it: what a step frees, the next ones find.
 
     Orphans are sought by the clock alone, because looking for them is most of the work; without a time of the last
@@ -86,7 +86,7 @@ def requested_steps(
     now: datetime,
     sort: tuple[str, ...] = (),
     all_snapshots: bool = False,
-) -> list[Step]:
+) -> list[MaintenanceStep]:
     """The steps of one kind that somebody asks for; a compaction then takes every small file that has a second one."""
     if what not in WORDS:
         raise InvalidInput(f"{what!r:.80} is no maintenance", code="bad_maintenance", hint=f"one of {', '.join(WORDS)}")
@@ -100,10 +100,10 @@ def requested_steps(
     if what == "compact":
         if sort:
             files = f"{health.files} files are ordered by {', '.join(sort)}"
-            return [Step("compact", health.table, files, sort=sort, min_files=1)] if health.files else []
+            return [MaintenanceStep("compact", health.table, files, sort=sort, min_files=1)] if health.files else []
         return _compaction(health, settings.model_copy(update={"min_small_files": 2}))
     if what == "rewrite_manifests":
-        return [Step("rewrite_manifests", health.table, "it was asked for")] if health.manifests > 1 else []
+        return [MaintenanceStep("rewrite_manifests", health.table, "it was asked for")] if health.manifests > 1 else []
     if what == "expire":
         return _expiry(health, settings, snapshot_budget=snapshot_budget, now=now)
     if what == "retention":
@@ -113,7 +113,7 @@ def requested_steps(
     return [_orphans(health.table, settings, now)]
 
 
-def verdict(steps: list[Step]) -> str:
+def health_verdict(steps: list[MaintenanceStep]) -> str:
     """`good`, or what is wrong and the command that helps."""
     return "; ".join(f"{step.why}: {step.command}" for step in steps) or "good"
 
@@ -122,19 +122,21 @@ def small_below(settings: MaintenanceSettings) -> int:
     return int(settings.target_file_bytes * settings.small_file_share)
 
 
-def _compaction(health: Health, settings: MaintenanceSettings) -> list[Step]:
+def _compaction(health: Health, settings: MaintenanceSettings) -> list[MaintenanceStep]:
     found = []
     many = sum(number for number in health.small_by_partition if number >= settings.min_small_files)
     if many:
         why = f"{many} files are smaller than {small_below(settings) / 1e6:.3g} MB"
-        found.append(Step("compact", health.table, why, min_files=settings.min_small_files))
+        found.append(MaintenanceStep("compact", health.table, why, min_files=settings.min_small_files))
     if health.manifests > settings.max_manifests:
-        found.append(Step("rewrite_manifests", health.table, f"there are {health.manifests} manifests"))
+        found.append(MaintenanceStep("rewrite_manifests", health.table, f"there are {health.manifests} manifests"))
     return found
 
 
-def _expiry(health: Health, settings: MaintenanceSettings, *, snapshot_budget: int, now: datetime) -> list[Step]:
-    before = expire_before(
+def _expiry(
+    health: Health, settings: MaintenanceSettings, *, snapshot_budget: int, now: datetime
+) -> list[MaintenanceStep]:
+    before = expiry_cutoff(
         health.lineage,
         budget=snapshot_budget,
         keep_seconds=settings.keep_seconds,
@@ -145,14 +147,16 @@ def _expiry(health: Health, settings: MaintenanceSettings, *, snapshot_budget: i
         return []
     number = sum(snapshot.committed_at < before for snapshot in health.lineage)
     why = f"{number} of {len(health.lineage)} snapshots are beyond their time"
-    return [Step("expire", health.table, why, before=before)]
+    return [MaintenanceStep("expire", health.table, why, before=before)]
 
 
-def _retention(table: str, years: float, now: datetime, *, all_snapshots: bool = False) -> Step:
+def _retention(table: str, years: float, now: datetime, *, all_snapshots: bool = False) -> MaintenanceStep:
     why = f"rows are kept for {years:g} years"
-    return Step("retention", table, why, before=cut_at(years, now.date()), all_snapshots=all_snapshots)
+    return MaintenanceStep(
+        "retention", table, why, before=retention_cutoff(years, now.date()), all_snapshots=all_snapshots
+    )
 
 
-def _orphans(table: str, settings: MaintenanceSettings, now: datetime) -> Step:
+def _orphans(table: str, settings: MaintenanceSettings, now: datetime) -> MaintenanceStep:
     before = now - timedelta(seconds=settings.orphan_age_seconds)
-    return Step("remove_orphans", table, "files that no snapshot names", before=before)
+    return MaintenanceStep("remove_orphans", table, "files that no snapshot names", before=before)

@@ -23,7 +23,7 @@ from frazil.crash import crash_point
 from frazil.lake.catalog.iceberg_files import path_of
 from frazil.lake.catalog.lake import Lake, translated
 from frazil.lake.catalog.table import BATCH, LakeTable
-from frazil.lake.maintenance.row_retention import RetentionPlan, beyond_files, plan_retention
+from frazil.lake.maintenance.row_retention import RetentionPlan, expired_files, plan_retention
 
 
 class _AssertRefs(ValidatableTableRequirement):
@@ -64,7 +64,7 @@ def apply_retention(
 
 def _remove(lake: Lake, name: str, plan: RetentionPlan) -> LakeTable:
     def apply(current: LakeTable) -> bool:
-        files = beyond_files(current, plan.cut)
+        files = expired_files(current, plan.cut)
         if not files:
             return False
         summary = {BATCH: f"retention-{plan.cut.date().isoformat()}"}

@@ -88,7 +88,7 @@ def no_retention(spec: TableSpec) -> InvalidInput:
     )
 
 
-def cut_at(years: float, today: date) -> datetime:
+def retention_cutoff(years: float, today: date) -> datetime:
     """The beginning of the day, so many years ago; of the 29th of February it is the 28th."""
     whole = int(years)
     day = min(today.day, 28) if today.month == 2 else today.day
@@ -102,11 +102,11 @@ def plan_retention(
     """What is beyond its years on this day. With `all_snapshots` also the younger snapshots that hold such rows go."""
     if table.spec.retention_years is None:
         raise no_retention(table.spec)
-    cut = cut_at(table.spec.retention_years, today)
+    cut = retention_cutoff(table.spec.retention_years, today)
     span = _span_of(table)
     with translated(f"look for old rows of {table.name}"):
-        files = [file for file in current_files(table) if is_beyond(span(file), cut)]
-        holders = _holders(table, lambda file: is_beyond(span(file), cut))
+        files = [file for file in current_files(table) if is_expired(span(file), cut)]
+        holders = _holders(table, lambda file: is_expired(span(file), cut))
     expiring = _expiring(table, holders, before=None if all_snapshots else cut, keep_seconds=keep_seconds, now=now)
     refs = table.iceberg.metadata.refs.items()
     staying = [known.snapshot_id for known in holders if known.snapshot_id not in expiring]
@@ -122,11 +122,11 @@ def plan_retention(
     )
 
 
-def beyond_files(table: LakeTable, cut: datetime) -> list[DataFile]:
+def expired_files(table: LakeTable, cut: datetime) -> list[DataFile]:
     """The files of the table as it is, all of whose rows are from before the cut."""
     span = _span_of(table)
     with translated(f"look for old rows of {table.name}"):
-        return [file for file in current_files(table) if is_beyond(span(file), cut)]
+        return [file for file in current_files(table) if is_expired(span(file), cut)]
 
 
 def current_files(table: LakeTable) -> Iterator[DataFile]:
@@ -144,7 +144,7 @@ def _files(table: LakeTable, manifest: ManifestFile) -> Iterator[DataFile]:
 Span = tuple[datetime, datetime]
 
 
-def is_beyond(span: Span | None, cut: datetime) -> bool:
+def is_expired(span: Span | None, cut: datetime) -> bool:
     return span is not None and span[1] <= cut
 
 

@@ -10,7 +10,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from frazil.lake.catalog.table import LakeTable, SnapshotInfo
 
 
-def expire_before(
+def expiry_cutoff(
     lineage: Sequence[SnapshotInfo],
     *,
     budget: int,
@@ -45,7 +45,7 @@ def _current_at(lineage: Sequence[SnapshotInfo], moment: datetime) -> list[datet
     return older[:1] or [lineage[-1].committed_at]
 
 
-def beyond_budget(table: LakeTable, *, budget: int, keep_seconds: float, now: datetime) -> list[int]:
+def snapshots_over_budget(table: LakeTable, *, budget: int, keep_seconds: float, now: datetime) -> list[int]:
     """The snapshots that routine expiry lets go, once they are more than a quarter of the budget.
 
     Kept are the newest `budget`, the newest marked one, what a tag or a branch names with all that led to it, and what

@@ -23,7 +23,13 @@ from frazil.events.declaration import DROPPED_NAMESPACE, TableSpec, parse_table
 from frazil.lake.catalog.iceberg_files import address_of, listed, path_of
 from frazil.lake.catalog.lake import Lake, hidden_name, translated
 from frazil.lake.catalog.table import DECLARATION, DROPPED_AT, summary_of
-from frazil.lake.recovery.metadata_candidates import State, is_metadata_file, last_states, number_of, read_states
+from frazil.lake.recovery.metadata_candidates import (
+    MetadataCandidate,
+    is_metadata_file,
+    newest_candidates,
+    number_of,
+    read_states,
+)
 from frazil.lake.recovery.missing_files import Missing, find_missing_files
 
 _DEEPEST = 8
@@ -32,7 +38,7 @@ _USED_AFTER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
-class Folder:
+class TableFolder:
     """A folder with the metadata of a table."""
 
     location: str
@@ -41,7 +47,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RebuiltTable:
     """What became of one table."""
 
     name: str
@@ -66,10 +72,10 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Unregistered:
-    folder: Folder
-    state: State
+    folder: TableFolder
+    state: MetadataCandidate
     spec: TableSpec
-    told: Recovered
+    told: RebuiltTable
 
     @property
     def dropped_at(self) -> int | None:
@@ -96,7 +102,7 @@ class _Unregistered:
         return self.state.sequence == 0
 
 
-def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float = 0.0) -> list[Recovered]:
+def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float = 0.0) -> list[RebuiltTable]:
     """Register every table of the warehouse that the catalog lacks. With `dry_run` only what would be done comes back.
 
     A folder that changed within `settled_seconds` is left alone: somebody may be making that table now, and would take
@@ -107,7 +113,7 @@ def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float 
         # In this order: a table that is made meanwhile is in the catalog by the time that is read.
         folders = list(_folders(io, lake.warehouse.url.rstrip("/"), _DEEPEST))
     known = {_folder_of(location): (name, location) for name, location in lake.every_location().items()}
-    found: list[Recovered] = []
+    found: list[RebuiltTable] = []
     unregistered: list[_Unregistered] = []
     settled = datetime.now(UTC) - timedelta(seconds=settled_seconds)
     for folder in folders:
@@ -116,7 +122,7 @@ def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float 
                 found.append(_known(io, folder, *entry))
                 continue
             judged = _judged(io, folder)
-        if isinstance(judged, Recovered):
+        if isinstance(judged, RebuiltTable):
             found.append(judged)
         elif folder.changed_at > settled:
             found.append(replace(judged.told, state="too_new", note="it is being made now; run this again in a minute"))
@@ -127,7 +133,7 @@ def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float 
     return sorted(found, key=lambda table: (table.name, table.location))
 
 
-def _folders(io: FileIO, location: str, deepest: int) -> Iterator[Folder]:
+def _folders(io: FileIO, location: str, deepest: int) -> Iterator[TableFolder]:
     """Every folder of a table. Nothing below one is listed: that is where its many files are."""
     entries = listed(io, location, below=False)
     inner = [entry for entry in entries if entry.type == FileType.Directory]
@@ -136,7 +142,7 @@ def _folders(io: FileIO, location: str, deepest: int) -> Iterator[Folder]:
         files = [entry for entry in inside if is_metadata_file(entry.base_name)]
         if files:
             changed_at = max(_changed_at(file) for file in files)
-            yield Folder(location, tuple(address_of(file.path, like=location) for file in files), changed_at)
+            yield TableFolder(location, tuple(address_of(file.path, like=location) for file in files), changed_at)
             return
     if deepest:
         for entry in inner:
@@ -151,13 +157,13 @@ def _folder_of(metadata_location: str) -> str:
     return path_of(metadata_location).rpartition("/metadata/")[0]
 
 
-def _known(io: FileIO, folder: Folder, name: str, location: str) -> Recovered:
+def _known(io: FileIO, folder: TableFolder, name: str, location: str) -> RebuiltTable:
     """What the catalog has, in its own state; looked at only to tell about it."""
     state = "dropped" if name.startswith(f"{DROPPED_NAMESPACE}.") else "already_there"
     states, _ = read_states(io, [location])
     if not states:
         note = "the metadata file that the catalog names is gone or unreadable: restore it from a backup"
-        return Recovered(name, "damaged", folder.location, location, note=note)
+        return RebuiltTable(name, "damaged", folder.location, location, note=note)
     told = _told(states[0], name, state)
     if DECLARATION not in states[0].metadata.properties:
         return replace(told, state="foreign")
@@ -170,7 +176,7 @@ def _known(io: FileIO, folder: Folder, name: str, location: str) -> Recovered:
     return told
 
 
-def _without_folder(io: FileIO, name: str, location: str) -> Recovered:
+def _without_folder(io: FileIO, name: str, location: str) -> RebuiltTable:
     """A table of the catalog that does not lie in the warehouse: another's, or one whose files are gone."""
     with translated(f"look at {name}"):
         states, _ = read_states(io, [location])
@@ -178,16 +184,16 @@ def _without_folder(io: FileIO, name: str, location: str) -> Recovered:
         state = "already_there" if DECLARATION in states[0].metadata.properties else "foreign"
         return _told(states[0], name, state)
     note = "the catalog has it and the warehouse has not: restore its files from a backup"
-    return Recovered(name, "damaged", _folder_of(location), location, note=note)
+    return RebuiltTable(name, "damaged", _folder_of(location), location, note=note)
 
 
-def _judged(io: FileIO, folder: Folder) -> Recovered | _Unregistered:
+def _judged(io: FileIO, folder: TableFolder) -> RebuiltTable | _Unregistered:
     states, torn = read_states(io, folder.files)
-    last = last_states(states)
+    last = newest_candidates(states)
     name = folder.location.rpartition("/")[2]
     if not last:
         note = "none of its metadata files can be read: restore one from a backup"
-        return Recovered(name, "damaged", folder.location, unreadable=tuple(torn), note=note)
+        return RebuiltTable(name, "damaged", folder.location, unreadable=tuple(torn), note=note)
     chosen, missing = _whole(io, last)
     if DECLARATION not in chosen.metadata.properties:
         return _told(chosen, name, "foreign")
@@ -211,7 +217,7 @@ def _judged(io: FileIO, folder: Folder) -> Recovered | _Unregistered:
     return _Unregistered(folder, chosen, spec, told)
 
 
-def _whole(io: FileIO, last: list[State]) -> tuple[State, Missing]:
+def _whole(io: FileIO, last: list[MetadataCandidate]) -> tuple[MetadataCandidate, Missing]:
     """The first state all of whose files are there; never one with a lower watermark than another has."""
     looked = []
     for state in last:
@@ -222,9 +228,9 @@ def _whole(io: FileIO, last: list[State]) -> tuple[State, Missing]:
     return looked[0]
 
 
-def _told(state: State, name: str, word: str) -> Recovered:
+def _told(state: MetadataCandidate, name: str, word: str) -> RebuiltTable:
     current = state.metadata.current_snapshot()
-    return Recovered(
+    return RebuiltTable(
         name=name,
         state=word,
         location=state.metadata.location,
@@ -236,7 +242,7 @@ def _told(state: State, name: str, word: str) -> Recovered:
     )
 
 
-def _registered(lake: Lake, io: FileIO, tables: list[_Unregistered], *, dry_run: bool) -> Iterator[Recovered]:
+def _registered(lake: Lake, io: FileIO, tables: list[_Unregistered], *, dry_run: bool) -> Iterator[RebuiltTable]:
     """Of each name the newest becomes the table. The others come back as dropped, as do those that were."""
     taken = set(lake.names())
     for table in sorted(tables, key=lambda table: table.age, reverse=True):
@@ -259,7 +265,7 @@ def _registered(lake: Lake, io: FileIO, tables: list[_Unregistered], *, dry_run:
         yield told
 
 
-def _numbered(io: FileIO, state: State) -> str:
+def _numbered(io: FileIO, state: MetadataCandidate) -> str:
     """The file to register. A copy has no number, and commits would begin to count anew: it becomes a commit's file."""
     if not state.is_copy:
         return state.location

@@ -43,7 +43,7 @@ def is_metadata_file(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class State:
+class MetadataCandidate:
     """A table as one metadata file has it."""
 
     location: str
@@ -80,20 +80,20 @@ class State:
         """The number of the last snapshot that was made, current or not; the tables of frazil are of format 2."""
         return 0 if isinstance(self.metadata, TableMetadataV1) else self.metadata.last_sequence_number
 
-    def descends_from(self, other: State) -> bool:
+    def descends_from(self, other: MetadataCandidate) -> bool:
         """Whether it was made from `other`, directly or not; a log that does not reach back so far is taken for yes."""
         return other.file in self.log or (bool(self.log) and number_of(self.log[0]) > other.number)
 
 
-def read_states(io: FileIO, locations: Iterable[str]) -> tuple[list[State], list[str]]:
+def read_states(io: FileIO, locations: Iterable[str]) -> tuple[list[MetadataCandidate], list[str]]:
     """The states in these files, and the files that cannot be read. One that is deleted meanwhile is neither."""
-    states: list[State] = []
+    states: list[MetadataCandidate] = []
     torn: list[str] = []
     for location in sorted(locations, key=lambda location: (number_of(_base(location)), location), reverse=True):
         if len(states) + len(torn) >= MAX_READ and number_of(_base(location)) >= 0:
             continue
         try:
-            states.append(State(location, FromInputFile.table_metadata(io.new_input(location))))
+            states.append(MetadataCandidate(location, FromInputFile.table_metadata(io.new_input(location))))
         except FileNotFoundError:
             continue
         except _TORN:
@@ -101,7 +101,7 @@ def read_states(io: FileIO, locations: Iterable[str]) -> tuple[list[State], list
     return states, torn
 
 
-def last_states(states: Sequence[State]) -> list[State]:
+def newest_candidates(states: Sequence[MetadataCandidate]) -> list[MetadataCandidate]:
     """The states that can have been current last, the one to take first; the others are its rivals."""
     numbered = [state for state in states if not state.is_copy]
     over = {file for state in numbered for file in state.log}
@@ -113,7 +113,7 @@ def last_states(states: Sequence[State]) -> list[State]:
     return sorted(ends, key=lambda state: (state.progress, state.number, state.file), reverse=True)
 
 
-def _went_past(other: State, lost: State) -> bool:
+def _went_past(other: MetadataCandidate, lost: MetadataCandidate) -> bool:
     """Whether the chain that led to `other` has another file than `lost` at its number."""
     if lost.log and lost.log[-1] in other.log[:-1]:
         return True

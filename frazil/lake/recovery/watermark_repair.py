@@ -11,7 +11,7 @@ import msgspec
 from pyiceberg.exceptions import CommitFailedException
 
 from frazil.errors import Conflict
-from frazil.events import sequence_of, start_of
+from frazil.events import first_position, sequence_of
 from frazil.lake.catalog.lake import Lake, translated
 from frazil.lake.catalog.table import (
     BATCH,
@@ -27,7 +27,7 @@ REPAIR = "frazil.repair"
 LOST = "frazil.lost-ranges"
 
 
-def repair_of(table: LakeTable) -> str:
+def repair_id(table: LakeTable) -> str:
     """Another text after each repair: whoever keeps something derived from the stream makes it anew."""
     return table.properties.get(REPAIR, "")
 
@@ -37,7 +37,7 @@ def lost_ranges(table: LakeTable) -> list[tuple[int, int]]:
     return msgspec.json.decode(table.properties.get(LOST, "[]"), type=list[tuple[int, int]])
 
 
-def skip_to(lake: Lake, base: LakeTable, *, watermark: int, stream: str, identity: str) -> LakeTable:
+def skip_lost_range(lake: Lake, base: LakeTable, *, watermark: int, stream: str, identity: str) -> LakeTable:
     """Go on from `watermark`, fed from this stream, by an empty snapshot that says so. What lies between is lost.
 
     Goes through only if the table is still as it was at `base`: a commit of events, or another repair, that came
@@ -75,7 +75,7 @@ def skip_to(lake: Lake, base: LakeTable, *, watermark: int, stream: str, identit
     return lake.table(base.name)
 
 
-def restate(lake: Lake, name: str) -> tuple[LakeTable, int]:
+def restate_watermark(lake: Lake, name: str) -> tuple[LakeTable, int]:
     """Set the stated watermark to what the table's own data says, and return both.
 
     The data is the newest marked snapshot below the current one; where maintenance has expired all marks, it is the
@@ -87,7 +87,7 @@ def restate(lake: Lake, name: str) -> tuple[LakeTable, int]:
         last = -1
         for rows in table.scan(["_seq"]):
             last = max(last, int(rows.column("_seq").to_numpy().max(initial=-1)))
-        watermark = start_of(sequence_of(last) + 1) if last >= 0 else start_of(1)
+        watermark = first_position(sequence_of(last) + 1) if last >= 0 else first_position(1)
     current = table.iceberg.metadata.current_snapshot()
     sequence_number = (current.sequence_number or 0) if current else 0
     repair = f"repair-{uuid.uuid4().hex[:12]}"

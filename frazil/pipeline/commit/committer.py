@@ -27,26 +27,26 @@ from frazil.crash import crash_point
 from frazil.errors import BusGap, BusReplaced, FrazilError, Unavailable
 from frazil.events import (
     CLOCK_SKEW_US,
-    COUNTS,
+    IS_NEW,
     ROWS,
     URGENT,
-    Delivered,
     IdWindow,
     Ints,
     Keys,
+    StreamMessage,
     Token,
+    complete_messages,
+    first_position,
     id_keys,
     rows,
     sequence_of,
-    start_of,
-    whole,
 )
 from frazil.events.declaration import entity_of
 from frazil.lake.commit import Outcome
 from frazil.pipeline.commit.isolation import control_row, isolate
 from frazil.pipeline.commit.row_errors import RowsRefused
 from frazil.pipeline.commit.suspects import Suspects, lost_with
-from frazil.pipeline.commit.target import Commit, State, Target
+from frazil.pipeline.commit.target import Commit, CommitTarget, TableState
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -55,7 +55,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """When a batch closes."""
 
     max_rows: int = 500_000
@@ -81,7 +81,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedBatch:
     """A range of the stream as rows of `schema`, with all that its judgement needs."""
 
     schema: pa.Schema
@@ -91,12 +91,12 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class ReadAhead:
     """The batch from message `lo` on, read and decoded before its turn."""
 
     lo: int
     deliveries: list[Delivery]
-    decoded: Decoded
+    decoded: DecodedBatch
 
 
 class Committer:
@@ -104,23 +104,23 @@ class Committer:
 
     def __init__(
         self,
-        target: Target,
+        target: CommitTarget,
         stream: Stream,
         *,
         window_seconds: float,
-        limits: Limits | None = None,
+        limits: BatchLimits | None = None,
         executor: Executor | None = None,
         make_window: Callable[[], IdWindow] | None = None,
         suspects: Suspects | None = None,
     ) -> None:
         self._target = target
         self._stream = stream
-        self._limits = limits or Limits()
+        self._limits = limits or BatchLimits()
         self._executor = executor
         self._make_window = make_window or (lambda: IdWindow(window_seconds))
         self._ids: tuple[int, IdWindow] | None = None
         """The ids that count below a watermark, and that watermark."""
-        self._ahead: asyncio.Task[Ahead | None] | None = None
+        self._ahead: asyncio.Task[ReadAhead | None] | None = None
         self._suspects = suspects
         self._dead: set[int] | None = None
         """The positions from the watermark on that have a dead letter; None before the first look."""
@@ -146,7 +146,7 @@ class Committer:
         held = self._held(base)
         if held is not None:
             ahead, deliveries = None, _first(deliveries, held, lo)
-        counted, hi = whole(deliveries)
+        counted, hi = complete_messages(deliveries)
         if not deliveries or hi <= lo:
             return None
         started = time.monotonic()
@@ -163,10 +163,10 @@ class Committer:
             else:
                 batch = await self._blocking(partial(decoded, counted, schema))
             verdict = await self._blocking(partial(self._judge, base, batch))
-            counts = verdict == COUNTS
+            counts = verdict == IS_NEW
             new = counts & ~np.isin(batch.events["_seq"].to_numpy(), list(dead)) if dead else counts
             kept = batch.events if new.all() else batch.events.filter(pa.array(new))
-            commit = Commit(_batch_id(lo, hi), base.watermark, start_of(hi), kept)
+            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), kept)
             try:
                 outcome, after = await self._commit(base, commit, messages=hi - lo)
             except RowsRefused as error:
@@ -202,7 +202,7 @@ class Committer:
             seconds=time.monotonic() - started,
         )
 
-    async def _check(self, base: State) -> None:
+    async def _check(self, base: TableState) -> None:
         """Refuse a bus that contradicts the table: skipping over the difference would lose events silently."""
         repair = f"`frazil repair bus {base.spec.short_name}` tells what is lost and goes on from there"
         if self._stream.identity != base.stream_identity:
@@ -221,7 +221,7 @@ class Committer:
                 hint=repair,
             )
 
-    async def _commit(self, base: State, commit: Commit, *, messages: int) -> tuple[Outcome, State]:
+    async def _commit(self, base: TableState, commit: Commit, *, messages: int) -> tuple[Outcome, TableState]:
         """Commit, and read what comes next meanwhile: Spark leaves this process idle for as long as it writes."""
         if error := self._lost_with(base, commit.rows):
             raise error
@@ -236,7 +236,7 @@ class Committer:
                 self._ahead.cancel()
             raise
 
-    async def _refused(self, base: State, rows: pa.Table, error: RowsRefused, *, messages: int) -> set[int]:
+    async def _refused(self, base: TableState, rows: pa.Table, error: RowsRefused, *, messages: int) -> set[int]:
         """Find the rows that cannot be staged and write them to the dead letters; their positions.
 
         None at all where the whole passes by now. Raises where every half passes and the whole does not.
@@ -269,39 +269,41 @@ class Committer:
         await self._blocking(lambda: self._target.add_dead_letters(base, letters))
         return {letter.position for letter in letters}
 
-    async def _dead_from(self, base: State) -> set[int]:
+    async def _dead_from(self, base: TableState) -> set[int]:
         """The dead letters that an earlier process left above the watermark, and those of this one."""
         if self._dead is None:
             self._dead = await self._blocking(lambda: self._target.dead_positions(base))
         self._dead = {position for position in self._dead if position >= base.watermark}
         return self._dead
 
-    def _held(self, base: State) -> int | None:
+    def _held(self, base: TableState) -> int | None:
         """How many messages a batch may take, if the table is held back."""
         suspect = self._suspects.of(base.name) if self._suspects is not None else None
         return suspect.messages if suspect is not None else None
 
-    def _lost_with(self, base: State, rows: pa.Table) -> RowsRefused | None:
+    def _lost_with(self, base: TableState, rows: pa.Table) -> RowsRefused | None:
         suspect = self._suspects.of(base.name) if self._suspects is not None else None
         return lost_with(suspect, rows, self._dead or ())
 
-    def _stage(self, base: State, rows: pa.Table, messages: int) -> AbstractAsyncContextManager[None]:
+    def _stage(self, base: TableState, rows: pa.Table, messages: int) -> AbstractAsyncContextManager[None]:
         return self._suspects.stage(base.name, rows, messages) if self._suspects is not None else nullcontext()
 
-    async def _read_ahead(self, lo: int, schema: pa.Schema) -> Ahead | None:
+    async def _read_ahead(self, lo: int, schema: pa.Schema) -> ReadAhead | None:
         """The next batch, if the backlog fills one. Judging it has to wait until the one before it is committed."""
         deliveries = await self._collect(lo, idle_seconds=0.0, draining=True)
         if not self._is_full(*_weight(deliveries)):
             return None
-        return Ahead(lo, deliveries, await self._blocking(lambda: decoded(whole(deliveries)[0], schema)))
+        return ReadAhead(
+            lo, deliveries, await self._blocking(lambda: decoded(complete_messages(deliveries)[0], schema))
+        )
 
-    async def _read_ahead_from(self, lo: int) -> Ahead | None:
+    async def _read_ahead_from(self, lo: int) -> ReadAhead | None:
         """What was read ahead, if it begins here. A failure is forgotten: reading in turn will meet it again."""
         if self._ahead is None:
             return None
         reading, self._ahead = self._ahead, None
         (ahead,) = await asyncio.gather(reading, return_exceptions=True)
-        return ahead if isinstance(ahead, Ahead) and ahead.lo == lo else None
+        return ahead if isinstance(ahead, ReadAhead) and ahead.lo == lo else None
 
     async def _collect(self, lo: int, *, idle_seconds: float, draining: bool) -> list[Delivery]:
         """The messages of one batch: it closes on rows, bytes, age, or because somebody waits for one of them."""
@@ -316,7 +318,7 @@ class Committer:
             deliveries += more
             more_bytes, more_rows = _weight(more)
             size, held = size + more_bytes, held + more_rows
-            full = self._is_full(size, held) and whole(deliveries)[1] > lo
+            full = self._is_full(size, held) and complete_messages(deliveries)[1] > lo
             if full or (not more and self._closes(deliveries, opened, draining=draining)):
                 return deliveries
             if not more:
@@ -330,13 +332,13 @@ class Committer:
         urgent = any(delivery.headers.get(URGENT) for delivery in deliveries)
         return draining or urgent or time.monotonic() - opened >= self._limits.max_age_seconds
 
-    def _judge(self, base: State, batch: Decoded) -> Ints:
+    def _judge(self, base: TableState, batch: DecodedBatch) -> Ints:
         if len(batch.keys) == 0:
             # Only a group that broke off: no time of receipt says which ids to read from the table.
             return np.empty(0, dtype=np.int64)
         return self._window_at(base, batch.received).judge(batch.keys, batch.received)
 
-    def _window_at(self, base: State, received: Ints) -> IdWindow:
+    def _window_at(self, base: TableState, received: Ints) -> IdWindow:
         """The ids below the table's watermark: kept from commit to commit, read from the table where they are not.
 
         Read again too when events come whose repeats may be older than what is kept, as from a clock that is late.
@@ -354,14 +356,14 @@ class Committer:
         self._ids = (base.watermark, window)
         return window
 
-    def _remember(self, commit: Commit, batch: Decoded, new: npt.NDArray[np.bool_]) -> None:
+    def _remember(self, commit: Commit, batch: DecodedBatch, new: npt.NDArray[np.bool_]) -> None:
         if self._ids is None or self._ids[0] != commit.previous_watermark:
             return  # nothing had to be judged
         window = self._ids[1]
         window.add(batch.keys[new], batch.events["_seq"].to_numpy()[new], batch.received[new])
         self._ids = (commit.watermark, window)
 
-    async def _trim(self, table: State) -> None:
+    async def _trim(self, table: TableState) -> None:
         """Let the bus forget what is committed. A failure here costs space, never events."""
         try:
             await self._stream.trim(sequence_of(table.watermark))
@@ -373,7 +375,7 @@ class Committer:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
-def token_name(table: State) -> str:
+def token_name(table: TableState) -> str:
     """Under which name tokens speak of the table: a history goes by the name of its entity."""
     return entity_of(table.name) if table.spec.kind == "history" else table.name
 
@@ -387,15 +389,15 @@ def _weight(deliveries: Sequence[Delivery]) -> tuple[int, int]:
 def _first(deliveries: list[Delivery], messages: int, lo: int) -> list[Delivery]:
     """So many messages from the beginning, or as many more as their first group takes."""
     for count in range(messages, len(deliveries)):
-        if whole(deliveries[:count])[1] > lo:
+        if complete_messages(deliveries[:count])[1] > lo:
             return deliveries[:count]
     return deliveries
 
 
-def decoded(deliveries: Sequence[Delivered], schema: pa.Schema) -> Decoded:
+def decoded(deliveries: Sequence[StreamMessage], schema: pa.Schema) -> DecodedBatch:
     events = rows(deliveries, schema)
     received = events["_received_at"].cast(pa.int64()).to_numpy()
-    return Decoded(schema, events, id_keys(events["_id"]), received)
+    return DecodedBatch(schema, events, id_keys(events["_id"]), received)
 
 
 def _batch_id(lo: int, hi: int) -> str:

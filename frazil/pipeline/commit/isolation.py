@@ -30,7 +30,7 @@ Attempt = Callable[[pa.Table], Awaitable[RowsRefused | None]]
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedEvent:
     """Rows that cannot be staged: one, or a part that was not halved any further."""
 
     rows: pa.Table
@@ -59,7 +59,7 @@ class Refused:
 
 async def isolate(
     rows: pa.Table, attempt: Attempt, control: pa.Table, *, max_attempts: int = MAX_ATTEMPTS
-) -> list[Refused] | None:
+) -> list[RefusedEvent] | None:
     """The rows that are refused; None if all of them together were not refused any more.
 
     An empty list says that every half can be staged and the whole cannot: it is too large.
@@ -67,17 +67,17 @@ async def isolate(
     await _check_control(attempt, control)
     if (error := await attempt(rows)) is None:
         return None
-    found = await _halved(Refused(rows, error), attempt, max_attempts)
+    found = await _halved(RefusedEvent(rows, error), attempt, max_attempts)
     await _check_control(attempt, control)
     refused = [part for part in found if await attempt(part.rows) is not None]
     crash_point("after_isolation")
     return refused
 
 
-async def _halved(whole: Refused, attempt: Attempt, max_attempts: int) -> list[Refused]:
+async def _halved(whole: RefusedEvent, attempt: Attempt, max_attempts: int) -> list[RefusedEvent]:
     # Level by level, so that what is left when the attempts are used up is in small parts everywhere.
     waiting = deque([whole])
-    found: list[Refused] = []
+    found: list[RefusedEvent] = []
     attempts = 0
     while waiting:
         part = waiting.popleft()
@@ -88,7 +88,7 @@ async def _halved(whole: Refused, attempt: Attempt, max_attempts: int) -> list[R
         for piece in (part.rows.slice(0, count // 2), part.rows.slice(count // 2)):
             attempts += 1
             if (error := await attempt(piece)) is not None:
-                waiting.append(Refused(piece, error))
+                waiting.append(RefusedEvent(piece, error))
     return found
 
 

@@ -31,13 +31,13 @@ from frazil.lake.commit import (
     make_durable,
     publish_stage,
 )
-from frazil.lake.maintenance import beyond_budget
+from frazil.lake.maintenance import snapshots_over_budget
 from frazil.pipeline.commit.row_errors import RowsRefused, may_be_of_rows
 
 _ATTEMPT = "attempt-"
 
 
-class State(Protocol):
+class TableState(Protocol):
     """What a committer must know of the table to decide what comes next."""
 
     @property
@@ -72,16 +72,16 @@ class Commit:
         }
 
 
-class Target(Protocol):
+class CommitTarget(Protocol):
     """Blocking calls, made from one thread at a time."""
 
-    def load(self) -> State:
+    def load(self) -> TableState:
         """The table as it is now. Raises `WatermarkTorn` when it was moved by another hand."""
 
     def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
         """`_id`, `_seq`, `_received_at` of the committed rows received since then."""
 
-    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         """Stage, audit and publish the rows on top of `base`; visible with their watermark, or not at all."""
 
     def attempt(self, rows: pa.Table) -> None:
@@ -90,17 +90,17 @@ class Target(Protocol):
     def forget_attempts(self) -> None:
         """Take away what attempts have left."""
 
-    def dead_positions(self, base: State) -> set[int]:
+    def dead_positions(self, base: TableState) -> set[int]:
         """The positions at or above the watermark that have a dead letter already."""
 
-    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> int:
+    def add_dead_letters(self, base: TableState, letters: Sequence[DeadLetter]) -> int:
         """Write those that are not written yet, if the table is still at `base`; how many."""
 
     def tidy(self, *, keep_snapshots: int) -> int:
         """Let go of snapshots beyond the budget; returns how many."""
 
 
-class SparkTarget:
+class SparkCommitTarget:
     """A table of the lake, staged by Spark in a session of its own, where the catalog has the lake's name for it."""
 
     def __init__(self, lake: Lake, name: str, session: SparkSession, *, keep_seconds: float = 600.0) -> None:
@@ -119,7 +119,7 @@ class SparkTarget:
     def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
         yield from (self._loaded or self.load()).ids_since(received_at)
 
-    def commit(self, base: State, commit: Commit) -> tuple[Outcome, State]:
+    def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         table = base if isinstance(base, LakeTable) else self.load()
         crash_point("before_stage")
         try:
@@ -167,11 +167,11 @@ class SparkTarget:
             with spark_errors(f"forget attempts on {self._name}", code="expire_failed"):
                 expire(self._session, self._spark_name, snapshots=made)
 
-    def dead_positions(self, base: State) -> set[int]:
+    def dead_positions(self, base: TableState) -> set[int]:
         letters = dead_letters_table(self._lake, self._name)
         return dead_positions(letters, base.stream_identity, at_least=base.watermark)
 
-    def add_dead_letters(self, base: State, letters: Sequence[DeadLetter]) -> int:
+    def add_dead_letters(self, base: TableState, letters: Sequence[DeadLetter]) -> int:
         return add_dead_letters(self._lake, base if isinstance(base, LakeTable) else self.load(), letters)
 
     def tidy(self, *, keep_snapshots: int) -> int:
@@ -179,7 +179,7 @@ class SparkTarget:
 
         A snapshot that somebody else staged before the oldest one kept has lost its parent, and so its chance.
         """
-        expired = beyond_budget(
+        expired = snapshots_over_budget(
             self.load(), budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC)
         )
         if not expired:

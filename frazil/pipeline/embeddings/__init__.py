@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.embeddings.ask import check_model as check_model
     from frazil.pipeline.embeddings.ask import model_of as model_of
     from frazil.pipeline.embeddings.ask import parse_embed as parse_embed
-    from frazil.pipeline.embeddings.embed_trigger import EmbedTimer as EmbedTimer
+    from frazil.pipeline.embeddings.embed_trigger import EmbedTrigger as EmbedTrigger
     from frazil.pipeline.embeddings.handler import Embeddings as Embeddings
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.embedding import Cut, Floats
+from frazil.embedding import ChunkColumns, Floats
 from frazil.events.declaration import TIMESTAMP
 from frazil.lake.bulk import FileWriter, WrittenFile
 from frazil.pipeline.embeddings.embedded_chunks import KnownFiles
@@ -19,7 +19,7 @@ from frazil.pipeline.embeddings.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ChunkRefusal:
     """A chunk, by its place in the cut, and why it has no vector."""
 
     place: int
@@ -61,7 +61,7 @@ class ChunkWriter:
     def refused_content(self) -> str:
         return self._refused_content.hexdigest()
 
-    def write(self, found: Cut, places: Sequence[int], vectors: Floats) -> None:
+    def write(self, found: ChunkColumns, places: Sequence[int], vectors: Floats) -> None:
         """The chunks at these places of the cut, with a vector each."""
         if not places:
             return
@@ -76,7 +76,7 @@ class ChunkWriter:
         for place in places:
             self._content.update(_name(found, place))
 
-    def refuse(self, found: Cut, refusals: Sequence[Refusal]) -> None:
+    def refuse(self, found: ChunkColumns, refusals: Sequence[ChunkRefusal]) -> None:
         """The chunks that have no vector, with the reason of each."""
         if not refusals:
             return
@@ -89,7 +89,7 @@ class ChunkWriter:
         for refusal in refusals:
             self._refused_content.update(_name(found, refusal.place))
 
-    def _chunks(self, found: Cut, places: Sequence[int]) -> dict[str, pa.Array]:
+    def _chunks(self, found: ChunkColumns, places: Sequence[int]) -> dict[str, pa.Array]:
         def of(column: Sequence[Any], kind: pa.DataType) -> pa.Array:
             return pa.array([column[place] for place in places], kind)
 
@@ -109,5 +109,5 @@ class ChunkWriter:
         return pa.repeat(pa.scalar(self._recipe.at, TIMESTAMP), count)
 
 
-def _name(found: Cut, place: int) -> bytes:
+def _name(found: ChunkColumns, place: int) -> bytes:
     return f"{found.hash[place]}:{found.chunk[place]}:{found.document[place]}\0".encode("utf-8", "surrogatepass")

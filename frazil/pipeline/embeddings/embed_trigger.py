@@ -11,7 +11,7 @@ from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.derived import embedded_up_to, embeddings_table
 from frazil.pipeline.embeddings.ask import KIND, EmbedAsk, model_of
 from frazil.pipeline.settings import PipelineSettings
-from frazil.registry import ask_job, open_jobs
+from frazil.registry import open_jobs, submit_job
 
 log = logging.getLogger(__name__)
 _LOOK = timedelta(seconds=5)
@@ -25,7 +25,7 @@ class _Run:
     rows: int
 
 
-class EmbedTimer:
+class EmbedTrigger:
     """Asks for a run of each searched table that has something new, one at a time for a table.
 
     What was asked for is remembered in memory only: a run that fails is asked for again at the cadence, and once more
@@ -76,7 +76,7 @@ class EmbedTimer:
             runs.append(_Run(state.at, state.rows))
         last = max(runs, key=lambda run: run.at, default=None)
         if last is None or now - last.at >= self._every or abs(table.rows - last.rows) >= self._after_rows:
-            ask_job(self._lake.registry, KIND, name, EmbedAsk(name).params(), asked_by="cadence")
+            submit_job(self._lake.registry, KIND, name, EmbedAsk(name).params(), asked_by="cadence")
             self._asked[name] = _Run(now, table.rows)
 
 

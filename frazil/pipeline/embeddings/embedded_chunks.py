@@ -45,7 +45,7 @@ class _FileKeys:
     rows: Ints
 
 
-class Known:
+class EmbeddedChunks:
     """The chunks that need no model any more."""
 
     def __init__(self, files: KnownFiles) -> None:

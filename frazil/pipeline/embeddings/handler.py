@@ -18,14 +18,20 @@ from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import FileGone, FileRange, Load, Replaces, publish_load, rows_by
 from frazil.lake.catalog import Lake, LakeTable, alter_entity
-from frazil.lake.derived import EmbeddedUpTo, embedded_up_to, embeddings_spec, forget_refusals, refused_embeddings_spec
+from frazil.lake.derived import (
+    EmbeddingProgress,
+    embedded_up_to,
+    embeddings_spec,
+    forget_refusals,
+    refused_embeddings_spec,
+)
 from frazil.pipeline.embeddings.ask import KIND, EmbedAsk, check_model, parse_embed
 from frazil.pipeline.embeddings.plan import QUICK_ROWS, SLOW_ROWS, EmbedPlan, pieces_of, plan_rows
 from frazil.pipeline.embeddings.recipe import Recipe
 from frazil.pipeline.embeddings.tally import Tally
 from frazil.pipeline.embeddings.task import EmbedDone, embed_piece, own_dims
 from frazil.pipeline.jobs.spark_tasks import Tasks
-from frazil.registry import Job, ask_job, open_jobs
+from frazil.registry import Job, open_jobs, submit_job
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -85,7 +91,7 @@ class _Run:
                     raise
         report = self._tally.body(recipe, plan, time.monotonic() - self._began)
         if not finished:
-            rest = ask_job(
+            rest = submit_job(
                 self._lake.registry, KIND, self._job.subject, self._asked_still(), asked_by=self._job.asked_by
             )
             return {**report, "complete": False, "continued_by": rest.id}
@@ -139,7 +145,7 @@ class _Run:
         return True
 
     def _wave(
-        self, table: LakeTable, recipe: Recipe, wave: Sequence[tuple[FileRange, ...]], up_to: EmbeddedUpTo | None
+        self, table: LakeTable, recipe: Recipe, wave: Sequence[tuple[FileRange, ...]], up_to: EmbeddingProgress | None
     ) -> None:
         pieces = pieces_of(self._lake, table, recipe, wave, self._embeddings, self._refused)
         done = self._tasks.run(pieces, embed_piece, doing=f"embed {table.name}")
@@ -150,7 +156,7 @@ class _Run:
         if stopped is not None:
             raise stopped.error()
 
-    def _publish(self, recipe: Recipe, done: Sequence[EmbedDone], up_to: EmbeddedUpTo | None) -> None:
+    def _publish(self, recipe: Recipe, done: Sequence[EmbedDone], up_to: EmbeddingProgress | None) -> None:
         refused, vectors = sum(piece.refused for piece in done), sum(piece.reused + piece.embedded for piece in done)
         # First what has no vector: seen without it, the others would look like all there is.
         if refused:
@@ -239,7 +245,7 @@ def _described(spec: ModelSpec) -> tuple[str, int]:
     return model.version, model.dims
 
 
-def _told(up_to: EmbeddedUpTo) -> dict[str, str]:
+def _told(up_to: EmbeddingProgress) -> dict[str, str]:
     return {name: value for name, value in up_to.property().items() if value is not None}
 
 

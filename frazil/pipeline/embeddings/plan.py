@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from frazil.embedding import document_columns, recipe_of
 from frazil.lake.bulk import FileRange, plan_files, ranges_since, sequence_number, whole_files
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.lake.derived import EmbeddedUpTo, embedded_up_to
+from frazil.lake.derived import EmbeddingProgress, embedded_up_to
 from frazil.pipeline.embeddings.embedded_chunks import KnownFiles
 from frazil.pipeline.embeddings.recipe import Recipe
 from frazil.pipeline.embeddings.task import EmbedPiece
@@ -23,7 +23,7 @@ _PIECE_BYTES = 4 << 20
 class EmbedPlan:
     """The rows of one snapshot that a model has not looked at, and where that brings it."""
 
-    up_to: EmbeddedUpTo
+    up_to: EmbeddingProgress
     pieces: tuple[tuple[FileRange, ...], ...]
     is_whole: bool
     """All rows are looked at, not only those that came since the last run."""
@@ -43,7 +43,7 @@ def plan_rows(
     last = embedded_up_to(embeddings, recipe.name)
     is_known = last is not None and last.covers(table, recipe.version, cutting)
     since = last.sequence if last is not None and is_known and not whole else 0
-    up_to = EmbeddedUpTo(
+    up_to = EmbeddingProgress(
         model=recipe.name,
         version=recipe.version,
         dims=recipe.dims,

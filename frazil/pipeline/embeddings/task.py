@@ -15,24 +15,24 @@ import pyarrow as pa
 
 from frazil.crash import crash_point
 from frazil.embedding import (
-    Cut,
+    ChunkColumns,
     Embedded,
     Floats,
     checked_vectors,
-    cut,
+    cut_rows,
     dims_of,
     document_columns,
     embedded_in_batches,
     keys_of_chunks,
     open_model,
-    own,
-    present,
+    user_vector_chunks,
+    without_deleted,
 )
 from frazil.errors import FrazilError, Unavailable
 from frazil.events import id_keys
 from frazil.lake.bulk import FilePlan, FileRange, WrittenFile, read_range
-from frazil.pipeline.embeddings.chunk_writer import ChunkWriter, Refusal
-from frazil.pipeline.embeddings.embedded_chunks import Known, KnownFiles
+from frazil.pipeline.embeddings.chunk_writer import ChunkRefusal, ChunkWriter
+from frazil.pipeline.embeddings.embedded_chunks import EmbeddedChunks, KnownFiles
 from frazil.pipeline.embeddings.recipe import Recipe
 
 _BATCH = 256
@@ -94,7 +94,7 @@ def embed_piece(piece: EmbedPiece) -> EmbedDone:
 def own_dims(piece: EmbedPiece) -> int | None:
     """How many numbers the first vector in these ranges has; None where there is no vector."""
     for rows in _rows(piece):
-        found = dims_of(own(piece.recipe.spec, rows)[1])
+        found = dims_of(user_vector_chunks(piece.recipe.spec, rows)[1])
         if found is not None:
             return found
     return None
@@ -105,7 +105,7 @@ class _Work:
         self._piece = piece
         self._recipe = piece.recipe
         self._writer = writer
-        self._known = Known(piece.known)
+        self._known = EmbeddedChunks(piece.known)
         self._told = EmbedDone()
         self._lately: OrderedDict[str, Floats] = OrderedDict()
         """Vectors by the hash of their content, for what is said again in the same piece."""
@@ -118,7 +118,7 @@ class _Work:
                 if self._recipe.is_own:
                     self._take(rows)
                 else:
-                    self._embed(cut(self._recipe.spec, rows))
+                    self._embed(cut_rows(self._recipe.spec, rows))
         except FrazilError as error:
             # Whatever it was, the model or a file that was compacted away: what is embedded by now is kept.
             kind = Unavailable if isinstance(error, Unavailable) else type(error)
@@ -128,11 +128,11 @@ class _Work:
         return told
 
     def _take(self, rows: pa.Table) -> None:
-        found, vectors = own(self._recipe.spec, rows)
+        found, vectors = user_vector_chunks(self._recipe.spec, rows)
         new = self._unknown(found)
         self._keep(found, new, checked_vectors([vectors[place] for place in new], self._recipe.dims), {})
 
-    def _embed(self, found: Cut) -> None:
+    def _embed(self, found: ChunkColumns) -> None:
         new = self._reused(found, self._unknown(found))
         asked, twins = _parted(found, new)
         for part in self._answers([found.passage[place] for place in asked]):
@@ -145,7 +145,7 @@ class _Work:
         batch = spec.settings.batch if spec.settings.provider == "openai" else _BATCH
         return embedded_in_batches(open_model(spec), passages, batch=batch) if passages else iter(())
 
-    def _unknown(self, found: Cut) -> list[int]:
+    def _unknown(self, found: ChunkColumns) -> list[int]:
         """The places in the cut of the chunks that nothing is known of yet."""
         self._told.chunks += len(found)
         if not len(found):
@@ -155,7 +155,7 @@ class _Work:
         self._told.known += int(is_known.sum())
         return [int(place) for place in np.flatnonzero(~is_known)]
 
-    def _reused(self, found: Cut, new: list[int]) -> list[int]:
+    def _reused(self, found: ChunkColumns, new: list[int]) -> list[int]:
         """Give chunks the vector that their content has elsewhere; those that come back need the model."""
         if not new:
             return []
@@ -170,7 +170,7 @@ class _Work:
             self._told.reused += len(have)
         return [place for place in new if place not in have]
 
-    def _keep(self, found: Cut, asked: list[int], part: Embedded, twins: dict[str, list[int]]) -> None:
+    def _keep(self, found: ChunkColumns, asked: list[int], part: Embedded, twins: dict[str, list[int]]) -> None:
         """Write what became of the chunks asked for, and of those that say the same."""
         rows = [int(index) - part.first for index in part.of]
         good = [asked[row] for row in rows]
@@ -183,7 +183,7 @@ class _Work:
         for failure in part.failed:
             place = asked[failure.index - part.first]
             for refused in (place, *twins.pop(found.hash[place], ())):
-                refusals.append(Refusal(refused, failure.code, failure.reason))
+                refusals.append(ChunkRefusal(refused, failure.code, failure.reason))
         self._writer.refuse(found, refusals)
         self._told.refused += len(refusals)
         self._told.reasons.update(refusal.code for refusal in refusals)
@@ -196,7 +196,7 @@ class _Work:
             self._lately.popitem(last=False)
 
 
-def _parted(found: Cut, new: list[int]) -> tuple[list[int], dict[str, list[int]]]:
+def _parted(found: ChunkColumns, new: list[int]) -> tuple[list[int], dict[str, list[int]]]:
     """Of chunks that say the same the first one, and the places of the others by their hash."""
     asked: dict[str, int] = {}
     twins: dict[str, list[int]] = {}
@@ -213,4 +213,4 @@ def _rows(piece: EmbedPiece) -> Iterator[pa.Table]:
     schema = pa.schema([every.field(name).with_nullable(True) for name in document_columns(spec, piece.recipe.name)])
     for wanted in piece.ranges:
         for rows in read_range(piece.source, wanted, schema):
-            yield present(rows)
+            yield without_deleted(rows)

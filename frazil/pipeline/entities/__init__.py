@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.pipeline.entities.fold_committer import Folder as Folder
-    from frazil.pipeline.entities.fold_scheduler import Folding as Folding
+    from frazil.pipeline.entities.fold_committer import FoldCommitter as FoldCommitter
     from frazil.pipeline.entities.fold_scheduler import FoldLimits as FoldLimits
+    from frazil.pipeline.entities.fold_scheduler import FoldScheduler as FoldScheduler
 
 __getattr__, __all__ = lazy_door(__name__)

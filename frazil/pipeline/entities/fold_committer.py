@@ -25,11 +25,11 @@ from frazil.lake.catalog import (
     WATERMARK,
     Entity,
     Lake,
-    brought_in_line,
+    align_base,
     load_entity,
 )
 from frazil.lake.commit import Outcome, audit_fold, make_durable, publish_stage
-from frazil.lake.maintenance import beyond_budget
+from frazil.lake.maintenance import snapshots_over_budget
 from frazil.pipeline.commit.target import CommitLost, expire, spark_errors
 from frazil.pipeline.entities.fold_rule import changes, merge
 
@@ -62,7 +62,7 @@ class _Range:
     """How many rows the history has below `hi`."""
 
 
-class Folder:
+class FoldCommitter:
     """Folds one entity. Blocking calls, made from one thread at a time."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Folder:
             entity = self.load()
             if entity.base.watermark >= entity.history.watermark or not entity.unfolded_rows:
                 return None
-            base = brought_in_line(self._lake, entity)
+            base = align_base(self._lake, entity)
             outcome, done = self._once(Entity(base, entity.history), started)
             if outcome is Outcome.PUBLISHED:
                 return done
@@ -156,7 +156,9 @@ class Folder:
     def tidy(self, *, keep_snapshots: int) -> int:
         """Let go of snapshots beyond the budget; returns how many. In the folder's own turn, as a committer does it."""
         table = self._lake.table(self._name)
-        expired = beyond_budget(table, budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC))
+        expired = snapshots_over_budget(
+            table, budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC)
+        )
         if expired:
             with spark_errors(f"expire snapshots of {self._name}", code="expire_failed"):
                 expire(self._session, f"{self._lake.catalog.name}.{self._name}", snapshots=expired)

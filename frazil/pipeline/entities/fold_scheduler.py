@@ -51,7 +51,7 @@ class _Watched:
     failures: int = 0
 
 
-class Folding:
+class FoldScheduler:
     """Folds beside the commits, one entity at a time. A live answer needs no fold: it is only longer without."""
 
     def __init__(

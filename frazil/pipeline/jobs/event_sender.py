@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from frazil.bus import EventBus, Message, Stream
 from frazil.errors import Unavailable
-from frazil.events import ROWS, Token, conform, decode, encode_parts, sequence_of, start_of
+from frazil.events import ROWS, Token, conform, decode, encode_parts, first_position, sequence_of
 from frazil.events.declaration import EXTRA, TIMESTAMP, TableSpec
 from frazil.lake.catalog import Lake, LakeTable
 
@@ -27,7 +27,7 @@ _ROOM_SECONDS = 600.0
 _LOOK_SECONDS = 0.5
 
 
-class Sender(Protocol):
+class EventSender(Protocol):
     """Blocking calls, made by jobs in threads of theirs."""
 
     def send(self, table: LakeTable, rows: pa.Table) -> Token:
@@ -51,7 +51,7 @@ class BusSender:
         for start in range(0, rows.num_rows, _ROWS):
             for body in encode_parts(rows.slice(start, _ROWS), max_bytes=_BODY_BYTES):
                 last = self._publish(stream, body)
-        return Token.of(table.token_name, table.stream_identity, start_of(last + 1) - 1)
+        return Token.of(table.token_name, table.stream_identity, first_position(last + 1) - 1)
 
     def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
         stream = self._run(self._bus.open(table.stream))

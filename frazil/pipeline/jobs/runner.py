@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from frazil.errors import FrazilError, Unavailable
 from frazil.lake.catalog import Lake
 from frazil.pipeline.jobs.order import JobOrder
-from frazil.registry import Job, finish_job, job_status, open_jobs, tell_progress
+from frazil.registry import Job, finish_job, job_status, open_jobs, set_progress
 
 log = logging.getLogger(__name__)
 
@@ -143,14 +143,14 @@ class JobRunner:
                 code="job_given_up",
                 hint="its log tells why; ask again with less at once, or give the driver more memory",
             )
-        tell_progress(registry, job, {"begun": begun})
+        set_progress(registry, job, {"begun": begun})
         last_told = 0.0
 
         def tell(progress: dict[str, Any]) -> None:
             nonlocal last_told
             if time.monotonic() - last_told >= _TELL_SECONDS:
                 last_told = time.monotonic()
-                tell_progress(registry, job, {**progress, "begun": begun})
+                set_progress(registry, job, {**progress, "begun": begun})
 
         for attempt in range(_TRIES):
             try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.pipeline.maintenance.scheduler import Upkeep as Upkeep
-    from frazil.pipeline.maintenance.spark_steps import Maintenance as Maintenance
+    from frazil.pipeline.maintenance.scheduler import MaintenanceScheduler as MaintenanceScheduler
+    from frazil.pipeline.maintenance.spark_steps import SparkMaintenance as SparkMaintenance
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -22,14 +22,14 @@ from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.maintenance import (
     Health,
-    Step,
-    Upkept,
+    LastRuns,
+    MaintenanceStep,
     health_of,
-    plan_upkeep,
+    last_runs_of,
+    plan_maintenance,
     remember_upkeep,
     requested_steps,
     small_below,
-    upkept,
 )
 from frazil.pipeline.jobs.order import JobOrder
 from frazil.pipeline.maintenance.spark_steps import Done
@@ -44,25 +44,25 @@ _TRIES = 5
 _NEVER = datetime.fromtimestamp(0, UTC)
 
 
-class Worker(Protocol):
+class MaintenanceWorker(Protocol):
     """Does a step in the thread that calls it."""
 
     def prove(self, name: str) -> object:
         """Raises `DataLoss` when a rewrite of the table changed its rows."""
 
-    def run(self, step: Step) -> Done:
+    def run(self, step: MaintenanceStep) -> Done:
         """Raises `Unavailable` when a commit came first, or when it was given up."""
 
     def give_up(self) -> None:
         """Let the running step fail soon."""
 
 
-class Upkeep:
+class MaintenanceScheduler:
     def __init__(
         self,
         *,
         lake: Lake,
-        worker: Worker,
+        worker: MaintenanceWorker,
         settings: MaintenanceSettings,
         snapshot_budget: int,
         note: Callable[..., None],
@@ -124,7 +124,7 @@ class Upkeep:
         try:
             _, health, state = await self._blocking(lambda: self._examine(name))
             sought_at = state.orphans_sought_at or _NEVER
-            steps = plan_upkeep(
+            steps = plan_maintenance(
                 health,
                 self._settings,
                 snapshot_budget=self._snapshot_budget,
@@ -183,7 +183,7 @@ class Upkeep:
                 await asyncio.sleep(_LOOK_SECONDS)
         raise AssertionError("the last try returns or raises")
 
-    async def _do(self, step: Step, is_behind: Callable[[], bool]) -> Done:
+    async def _do(self, step: MaintenanceStep, is_behind: Callable[[], bool]) -> Done:
         running = asyncio.get_running_loop().run_in_executor(self._thread, self._worker.run, step)
         try:
             while not (await asyncio.wait({running}, timeout=_WATCH_SECONDS))[0]:
@@ -203,13 +203,13 @@ class Upkeep:
             self.held.add(name)
         self._note("maintenance_failed", table=name, **error.body()["error"])
 
-    def _examine(self, name: str) -> tuple[LakeTable, Health, Upkept]:
+    def _examine(self, name: str) -> tuple[LakeTable, Health, LastRuns]:
         table = self._lake.table(name)
-        state = upkept(self._lake.registry, table.uuid)
+        state = last_runs_of(self._lake.registry, table.uuid)
         health = health_of(table, small_below=small_below(self._settings), compacted_at=state.compacted_at)
         return table, health, state
 
-    def _remember(self, step: Step) -> None:
+    def _remember(self, step: MaintenanceStep) -> None:
         fields = {
             "compact": "compacted_at",
             "remove_orphans": "orphans_sought_at",
@@ -218,7 +218,7 @@ class Upkeep:
         if step.what not in fields:
             return
         uuid = self._lake.table(step.table).uuid
-        state = upkept(self._lake.registry, uuid)
+        state = last_runs_of(self._lake.registry, uuid)
         remember_upkeep(self._lake.registry, uuid, replace(state, **{fields[step.what]: datetime.now(UTC)}))
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:

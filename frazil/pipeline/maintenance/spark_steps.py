@@ -17,8 +17,8 @@ from pyspark.sql import Row, SparkSession
 from frazil.crash import crash_point
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.lake.commit import Rewritten, audit_rewrite, make_durable, rewrites
-from frazil.lake.maintenance import Step, apply_retention, find_orphans, remove_orphans, small_below
+from frazil.lake.commit import RewriteAudit, audit_rewrite, make_durable, rewrites
+from frazil.lake.maintenance import MaintenanceStep, apply_retention, find_orphans, remove_orphans, small_below
 from frazil.pipeline.commit.target import expire, spark_errors
 
 POOL = "maintenance"
@@ -33,7 +33,7 @@ _SORT_GROUP_FILES = 8
 class Done:
     """What a step did, as the journal tells it."""
 
-    step: Step
+    step: MaintenanceStep
     facts: dict[str, Any]
     seconds: float
 
@@ -41,7 +41,7 @@ class Done:
         return {**self.step.body(), **self.facts, "seconds": round(self.seconds, 3)}
 
 
-class Maintenance:
+class SparkMaintenance:
     """Runs steps in one thread of the caller's; `give_up` may be called from another."""
 
     def __init__(self, lake: Lake, session: SparkSession, settings: MaintenanceSettings) -> None:
@@ -50,13 +50,13 @@ class Maintenance:
         self._settings = settings
         self._proven: set[int] = set()
 
-    def prove(self, name: str) -> Rewritten:
+    def prove(self, name: str) -> RewriteAudit:
         """Audit every rewrite of the table that this process has not, also one that an earlier process died after.
 
         Its files are put on the disk first: the old ones, which are there, may be gone after the next expiry.
         """
         table = self._lake.table(name)
-        done = Rewritten()
+        done = RewriteAudit()
         for snapshot in rewrites(table):
             if snapshot.snapshot_id not in self._proven:
                 make_durable(table, snapshot)
@@ -64,7 +64,7 @@ class Maintenance:
                 self._proven.add(snapshot.snapshot_id)
         return done
 
-    def run(self, step: Step) -> Done:
+    def run(self, step: MaintenanceStep) -> Done:
         """Do it. `Unavailable` means that a commit came first or somebody gave up: nothing changed, try again later."""
         started = time.monotonic()
         context = self._session.sparkContext
@@ -87,9 +87,9 @@ class Maintenance:
         """End what `run` is doing in Spark, as a failure of the step."""
         self._session.sparkContext.cancelJobsWithTag(TAG)
 
-    def _compact(self, step: Step, base: LakeTable) -> dict[str, Any]:
+    def _compact(self, step: MaintenanceStep, base: LakeTable) -> dict[str, Any]:
         if base.snapshot_id is None:
-            return vars(Rewritten())
+            return vars(RewriteAudit())
         target = int(self._settings.target_file_bytes)
         options: dict[str, Any] = {
             "target-file-size-bytes": target,
@@ -116,7 +116,7 @@ class Maintenance:
         crash_point("after_compact")
         return vars(self.prove(step.table))
 
-    def _rewrite_manifests(self, step: Step, base: LakeTable) -> dict[str, Any]:
+    def _rewrite_manifests(self, step: MaintenanceStep, base: LakeTable) -> dict[str, Any]:
         if base.snapshot_id is None:
             return {"manifests_before": 0, "manifests_after": 0}
         crash_point("before_manifests")
@@ -130,7 +130,7 @@ class Maintenance:
         self.prove(step.table)
         return {"manifests_before": row["rewritten_manifests_count"], "manifests_after": row["added_manifests_count"]}
 
-    def _expire(self, step: Step, base: LakeTable) -> dict[str, Any]:
+    def _expire(self, step: MaintenanceStep, base: LakeTable) -> dict[str, Any]:
         assert step.before is not None
         before = len(base.iceberg.metadata.snapshots)
         crash_point("before_expire_planned")
@@ -142,7 +142,7 @@ class Maintenance:
         new = sum(not base.has_snapshot(snapshot.snapshot_id) for snapshot in after.iceberg.metadata.snapshots)
         return {"snapshots_before": before, "snapshots_after": len(after.iceberg.metadata.snapshots) - new}
 
-    def _remove_orphans(self, step: Step, base: LakeTable) -> dict[str, Any]:
+    def _remove_orphans(self, step: MaintenanceStep, base: LakeTable) -> dict[str, Any]:
         assert step.before is not None
         orphans = find_orphans(base, before=step.before)
         removed = remove_orphans(base, orphans)
@@ -153,7 +153,7 @@ class Maintenance:
             "bytes": sum(orphan.bytes for orphan in orphans),
         }
 
-    def _retention(self, step: Step, base: LakeTable) -> dict[str, Any]:
+    def _retention(self, step: MaintenanceStep, base: LakeTable) -> dict[str, Any]:
         return apply_retention(
             self._lake,
             base.name,

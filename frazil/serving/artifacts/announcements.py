@@ -28,7 +28,7 @@ async def announce(bus: EventBus, table: str, generation: str) -> None:
         await stream.trim(last - _KEPT)
 
 
-class Listener:
+class AnnouncementReader:
     """One server's own subscription: it hears what is said after it was opened."""
 
     def __init__(self, stream: Stream, heard: int) -> None:
@@ -36,7 +36,7 @@ class Listener:
         self._heard = heard
 
     @classmethod
-    async def open(cls, bus: EventBus) -> Listener:
+    async def open(cls, bus: EventBus) -> AnnouncementReader:
         stream = await _stream(bus)
         return cls(stream, await stream.head())
 

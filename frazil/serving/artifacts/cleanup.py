@@ -23,7 +23,7 @@ _EVERY = timedelta(hours=1)
 _REGISTERS = "artifacts/"
 
 
-class ShelfTidier:
+class ShelfCleanup:
     """A timer. Several processes may each have one."""
 
     def __init__(self, lake: Lake, settings: SearchSettings, kept: Path, note: Callable[..., None]) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import FrazilError
-from frazil.serving.artifacts.manifest import Counts, Cut, Model, Vectors
+from frazil.serving.artifacts.manifest import ArtifactModel, Counts, SourceState, Vectors
 
 ROWS = "rows.arrow"
 CHUNKS = "chunks.arrow"
@@ -48,7 +48,7 @@ class BuildRefused(FrazilError):
 
 
 @dataclass(frozen=True)
-class Source:
+class ArtifactSource:
     """What an artifact is built from, as streams that are read once: at no time is all of it in memory.
 
     `rows` has the current version of each document. `chunks` are of `CHUNK_SCHEMA`; those that have a vector come
@@ -56,12 +56,12 @@ class Source:
     """
 
     table: str
-    cut: Cut
+    cut: SourceState
     schema: pa.Schema
     rows: Iterable[pa.RecordBatch]
     chunks: Iterable[pa.RecordBatch] = ()
     vectors: Iterable[Vectors] = ()
-    model: Model | None = None
+    model: ArtifactModel | None = None
     quarantined: int = 0
     index: Mapping[str, Any] = field(default_factory=dict)
 
@@ -145,7 +145,7 @@ def mapped(path: Path) -> Vectors:
     return vectors
 
 
-def write_contents(source: Source, folder: Path) -> Counts:
+def write_contents(source: ArtifactSource, folder: Path) -> Counts:
     """Write the three files, or raise `BuildRefused` with what does not fit."""
     with ThreadPoolExecutor(1) as beside:
         writing = beside.submit(_write_vectors, folder / VECTORS, source)
@@ -204,7 +204,7 @@ def _write_chunks(path: Path, batches: Iterable[pa.RecordBatch], rows: int) -> t
     return _write_batches(path, CHUNK_SCHEMA, checked()), int(seen.sum())
 
 
-def _write_vectors(path: Path, source: Source) -> int:
+def _write_vectors(path: Path, source: ArtifactSource) -> int:
     """Normalise and write, block by block."""
     dims = source.model.dims if source.model else 0
     written = 0

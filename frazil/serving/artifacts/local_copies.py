@@ -15,11 +15,26 @@ from pathlib import Path
 
 from frazil.crash import crash_point
 from frazil.errors import Unavailable
-from frazil.serving.artifacts.manifest import MANIFEST, File, Manifest, ManifestUnreadable, decode_manifest, seal_of
-from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.manifest import (
+    MANIFEST,
+    ArtifactFile,
+    Manifest,
+    ManifestUnreadable,
+    decode_manifest,
+    seal_of,
+)
+from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.verify import ArtifactRefused, Fault, verify_artifact
 from frazil.serving.artifacts.write import hashed
-from frazil.storage import Hold, Objects, alone, remove_if_unheld, remove_unheld, sync_files, translated_disk_errors
+from frazil.storage import (
+    FolderLock,
+    Objects,
+    exclusive,
+    remove_if_unheld,
+    remove_unheld,
+    sync_files,
+    translated_disk_errors,
+)
 
 _FETCHING = ".fetch-"
 _ROOM_BYTES = 16 << 20
@@ -31,7 +46,7 @@ class LocalCopy:
 
     folder: Path
     manifest: Manifest
-    hold: Hold
+    hold: FolderLock
     fetched_bytes: int = 0
     linked_bytes: int = 0
 
@@ -48,7 +63,7 @@ class LocalCopies:
         self._table = table
         self._engines = engines
 
-    def fetch(self, entry: Entry) -> LocalCopy:
+    def fetch(self, entry: ArtifactEntry) -> LocalCopy:
         """A verified copy of this generation, in place of nothing: what is served meanwhile stays where it is.
 
         Raises `ArtifactRefused` if the bucket's files are not what was published, `NotFound` if they are gone,
@@ -56,7 +71,7 @@ class LocalCopies:
         """
         with translated_disk_errors(f"keep a copy in {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with alone(self.folder):
+            with exclusive(self.folder):
                 return self._there(entry) or self._fetched(entry)
 
     def prune(self, keep: Collection[str]) -> list[str]:
@@ -71,7 +86,7 @@ class LocalCopies:
             return []
         return sorted(path.name for path in self.folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
-    def _there(self, entry: Entry) -> LocalCopy | None:
+    def _there(self, entry: ArtifactEntry) -> LocalCopy | None:
         """The copy that is there already, if it is still what it was."""
         folder = self.folder / entry.generation
         if not folder.is_dir():
@@ -83,9 +98,9 @@ class LocalCopies:
             if refused.code == "artifact_engine_version" or not remove_if_unheld(folder):
                 raise
             return None
-        return LocalCopy(folder, manifest, Hold.of(folder))
+        return LocalCopy(folder, manifest, FolderLock.of(folder))
 
-    def _fetched(self, entry: Entry) -> LocalCopy:
+    def _fetched(self, entry: ArtifactEntry) -> LocalCopy:
         for left in self.folder.glob(f"{_FETCHING}*"):
             shutil.rmtree(left)  # whoever began it is dead: we are alone here
         place = self.folder / f"{_FETCHING}{uuid.uuid4().hex}"
@@ -103,9 +118,9 @@ class LocalCopies:
             raise
         sync_files([], below=str(self.folder))
         crash_point("fetch_renamed")
-        return LocalCopy(target, manifest, Hold.of(target), fetched, linked)
+        return LocalCopy(target, manifest, FolderLock.of(target), fetched, linked)
 
-    def _fill(self, place: Path, entry: Entry) -> tuple[int, int]:
+    def _fill(self, place: Path, entry: ArtifactEntry) -> tuple[int, int]:
         raw = self._objects.get(f"{self._table}/{entry.generation}/{MANIFEST}")
         if seal_of(raw) != entry.seal:
             fault = Fault("artifact_manifest_damaged", "its manifest is not the one that was published", MANIFEST)
@@ -149,13 +164,13 @@ class LocalCopies:
                 hint="make room on that disk, or keep copies elsewhere; what is served stays",
             )
 
-    def _verified(self, folder: Path, entry: Entry) -> Manifest:
+    def _verified(self, folder: Path, entry: ArtifactEntry) -> Manifest:
         return verify_artifact(
             folder, table=self._table, generation=entry.generation, seal=entry.seal, engines=self._engines
         )
 
 
-def _linked(local: Path, path: Path, file: File) -> bool:
+def _linked(local: Path, path: Path, file: ArtifactFile) -> bool:
     """Link it, if it is still what its own manifest says; a copy that has rotted is fetched again."""
     try:
         os.link(local, path)

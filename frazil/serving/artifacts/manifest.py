@@ -33,7 +33,7 @@ class Seal:
 
 
 @dataclass(frozen=True)
-class File:
+class ArtifactFile:
     path: str
     """Below the artifact's folder, its names joined by `/`."""
     size: int
@@ -41,7 +41,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SourceState:
     """The state of the table that the artifact was made from."""
 
     stream: str
@@ -55,14 +55,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Model:
+class ArtifactModel:
     name: str
     version: str
     dims: int
 
 
 @dataclass(frozen=True)
-class Column:
+class ArtifactColumn:
     name: str
     type: str
 
@@ -101,11 +101,11 @@ class Manifest:
     table: str
     generation: str
     built_at: str
-    cut: Cut
-    schema: tuple[Column, ...]
-    model: Model | None
+    cut: SourceState
+    schema: tuple[ArtifactColumn, ...]
+    model: ArtifactModel | None
     counts: Counts
-    files: tuple[File, ...]
+    files: tuple[ArtifactFile, ...]
     engines: Mapping[str, str]
     """Versions of what wrote it, by name."""
     index: Mapping[str, Any] = field(default_factory=dict)

@@ -13,12 +13,12 @@ from enum import StrEnum
 import msgspec
 
 from frazil.errors import Conflict, DataLoss, NotFound
-from frazil.serving.artifacts.manifest import Counts, Cut, Manifest, Model, Seal
+from frazil.serving.artifacts.manifest import ArtifactModel, Counts, Manifest, Seal, SourceState
 
 FORMAT = 1
 
 
-class State(StrEnum):
+class ArtifactState(StrEnum):
     BUILDING = "building"
     """Its files are on their way to the bucket."""
     CANDIDATE = "candidate"
@@ -31,16 +31,16 @@ class State(StrEnum):
     """Its files are being deleted; nobody may begin to read it."""
 
 
-_IDLE = {State.CANDIDATE, State.STALE}
-READABLE = {State.CANDIDATE, State.CURRENT, State.PREVIOUS, State.STALE}
+_IDLE = {ArtifactState.CANDIDATE, ArtifactState.STALE}
+READABLE = {ArtifactState.CANDIDATE, ArtifactState.CURRENT, ArtifactState.PREVIOUS, ArtifactState.STALE}
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArtifactEntry:
     generation: str
-    state: State
-    cut: Cut
-    model: Model | None
+    state: ArtifactState
+    cut: SourceState
+    model: ArtifactModel | None
     counts: Counts
     seal: Seal
     size: int
@@ -59,7 +59,7 @@ class Entry:
 @dataclass(frozen=True)
 class Register:
     table: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ArtifactEntry, ...] = ()
     format: int = FORMAT
 
     def encode(self) -> bytes:
@@ -76,17 +76,17 @@ class Register:
         return register
 
     @property
-    def current(self) -> Entry | None:
-        return self._in(State.CURRENT)
+    def current(self) -> ArtifactEntry | None:
+        return self._in(ArtifactState.CURRENT)
 
     @property
-    def previous(self) -> Entry | None:
-        return self._in(State.PREVIOUS)
+    def previous(self) -> ArtifactEntry | None:
+        return self._in(ArtifactState.PREVIOUS)
 
-    def find(self, generation: str) -> Entry | None:
+    def find(self, generation: str) -> ArtifactEntry | None:
         return next((entry for entry in self.entries if entry.generation == generation), None)
 
-    def named(self, generation: str) -> Entry:
+    def named(self, generation: str) -> ArtifactEntry:
         if (entry := self.find(generation)) is None:
             raise NotFound(
                 f"{self.table} has no artifact {generation}",
@@ -95,10 +95,10 @@ class Register:
             )
         return entry
 
-    def _in(self, state: State) -> Entry | None:
+    def _in(self, state: ArtifactState) -> ArtifactEntry | None:
         return next((entry for entry in self.entries if entry.state is state), None)
 
-    def _with(self, *changed: Entry) -> Register:
+    def _with(self, *changed: ArtifactEntry) -> Register:
         by_name = {entry.generation: entry for entry in (*self.entries, *changed)}
         return replace(self, entries=tuple(by_name[name] for name in sorted(by_name)))
 
@@ -110,9 +110,9 @@ class Register:
             raise Conflict(
                 f"there is an artifact {manifest.generation} of {self.table} already", code="artifact_exists"
             )
-        entry = Entry(
+        entry = ArtifactEntry(
             generation=manifest.generation,
-            state=State.BUILDING,
+            state=ArtifactState.BUILDING,
             cut=manifest.cut,
             model=manifest.model,
             counts=manifest.counts,
@@ -132,7 +132,7 @@ class Register:
         entry = self.find(generation)
         if entry is not None and entry.state in READABLE:
             return self
-        return self._with(replace(self._of_builder(generation), state=State.CANDIDATE, touched_at=now))
+        return self._with(replace(self._of_builder(generation), state=ArtifactState.CANDIDATE, touched_at=now))
 
     def promoted(self, generation: str, now: float, *, going_back: bool = False) -> Register:
         """It is current; who was so before is previous; candidates that are older are stale."""
@@ -148,12 +148,14 @@ class Register:
         stale = [
             other
             for other in self.entries
-            if other.state is State.CANDIDATE and other is not entry and other.generation < generation
+            if other.state is ArtifactState.CANDIDATE and other is not entry and other.generation < generation
         ]
         stale += [previous] if previous and previous is not entry else []
-        left = [replace(current, state=State.PREVIOUS, touched_at=now)] if current else []
-        chosen = replace(entry, state=State.CURRENT, touched_at=now, promoted_at=now, withdrawn="")
-        return self._with(*(replace(other, state=State.STALE, touched_at=now) for other in stale), *left, chosen)
+        left = [replace(current, state=ArtifactState.PREVIOUS, touched_at=now)] if current else []
+        chosen = replace(entry, state=ArtifactState.CURRENT, touched_at=now, promoted_at=now, withdrawn="")
+        return self._with(
+            *(replace(other, state=ArtifactState.STALE, touched_at=now) for other in stale), *left, chosen
+        )
 
     def rolled_back(self, now: float, reason: str, *, failed: str | None = None) -> Register:
         """Previous is current again; what was current is withdrawn. With `failed`, only if that one is current."""
@@ -166,36 +168,40 @@ class Register:
                 code="artifact_no_previous",
                 hint=f"name one: frazil artifacts list {self.table}",
             )
-        served = [entry for entry in self.entries if entry.state is State.STALE and entry.was_good]
+        served = [entry for entry in self.entries if entry.state is ArtifactState.STALE and entry.was_good]
         next_back = max(served, key=lambda entry: entry.promoted_at or 0.0, default=None)
         changed = [
-            replace(current, state=State.STALE, touched_at=now, withdrawn=reason or "rolled back"),
-            replace(previous, state=State.CURRENT, touched_at=now, promoted_at=now),
+            replace(current, state=ArtifactState.STALE, touched_at=now, withdrawn=reason or "rolled back"),
+            replace(previous, state=ArtifactState.CURRENT, touched_at=now, promoted_at=now),
         ]
         if next_back is not None:
-            changed.append(replace(next_back, state=State.PREVIOUS, touched_at=now))
+            changed.append(replace(next_back, state=ArtifactState.PREVIOUS, touched_at=now))
         return self._with(*changed)
 
     def doomed(self, generation: str, now: float) -> Register:
-        return self._with(replace(self.named(generation), state=State.REMOVING, touched_at=now))
+        return self._with(replace(self.named(generation), state=ArtifactState.REMOVING, touched_at=now))
 
     def all_doomed(self, now: float, table_id: str | None = None) -> Register:
         """Of the table of this id, or all."""
         doomed = [entry for entry in self.entries if table_id in (None, entry.cut.table_id)]
-        return self._with(*(replace(entry, state=State.REMOVING, touched_at=now) for entry in doomed))
+        return self._with(*(replace(entry, state=ArtifactState.REMOVING, touched_at=now) for entry in doomed))
 
     def without_doomed(self) -> Register:
-        return replace(self, entries=tuple(entry for entry in self.entries if entry.state is not State.REMOVING))
+        return replace(
+            self, entries=tuple(entry for entry in self.entries if entry.state is not ArtifactState.REMOVING)
+        )
 
     def removed(self, generation: str) -> Register:
         kept = tuple(
-            entry for entry in self.entries if entry.generation != generation or entry.state is not State.REMOVING
+            entry
+            for entry in self.entries
+            if entry.generation != generation or entry.state is not ArtifactState.REMOVING
         )
         return replace(self, entries=kept)
 
-    def _of_builder(self, generation: str) -> Entry:
+    def _of_builder(self, generation: str) -> ArtifactEntry:
         entry = self.find(generation)
-        if entry is None or entry.state is not State.BUILDING:
+        if entry is None or entry.state is not ArtifactState.BUILDING:
             raise Conflict(
                 f"the artifact {generation} of {self.table} was given up: its builder was silent for too long",
                 code="artifact_given_up",
@@ -203,7 +209,7 @@ class Register:
             )
         return entry
 
-    def _must_be_newer(self, entry: Entry) -> None:
+    def _must_be_newer(self, entry: ArtifactEntry) -> None:
         if entry.withdrawn:
             raise Conflict(
                 f"the artifact {entry.generation} was rolled back: {entry.withdrawn}",
@@ -238,7 +244,7 @@ class Policy:
     """A reader that did not say for so long what it serves is gone."""
 
 
-def to_remove(register: Register, policy: Policy, now: float, held: Collection[str]) -> Iterable[Entry]:
+def to_remove(register: Register, policy: Policy, now: float, held: Collection[str]) -> Iterable[ArtifactEntry]:
     """What may go: what someone began to remove, what dead builders left, and what is stale, old and held by nobody."""
     complete = sorted((entry for entry in register.entries if entry.state in READABLE), key=_rank, reverse=True)
     kept = {entry.generation for entry in complete[: policy.keep]}
@@ -247,12 +253,12 @@ def to_remove(register: Register, policy: Policy, now: float, held: Collection[s
             continue
         idle = now - entry.touched_at
         if (
-            entry.state is State.REMOVING
-            or (entry.state is State.BUILDING and idle > policy.silent_seconds)
+            entry.state is ArtifactState.REMOVING
+            or (entry.state is ArtifactState.BUILDING and idle > policy.silent_seconds)
             or (entry.state in _IDLE and entry.generation not in kept and idle > policy.grace_seconds)
         ):
             yield entry
 
 
-def _rank(entry: Entry) -> tuple[bool, float, str]:
-    return (entry.state in (State.CURRENT, State.PREVIOUS), entry.promoted_at or 0.0, entry.generation)
+def _rank(entry: ArtifactEntry) -> tuple[bool, float, str]:
+    return (entry.state in (ArtifactState.CURRENT, ArtifactState.PREVIOUS), entry.promoted_at or 0.0, entry.generation)

@@ -20,7 +20,7 @@ from frazil.crash import crash_point
 from frazil.errors import Conflict, Misconfigured, NotFound, Unavailable
 from frazil.serving.artifacts.documents import Documents, change
 from frazil.serving.artifacts.manifest import MANIFEST, seal_of
-from frazil.serving.artifacts.register import READABLE, Entry, Policy, Register, State, to_remove
+from frazil.serving.artifacts.register import READABLE, ArtifactEntry, ArtifactState, Policy, Register, to_remove
 from frazil.serving.artifacts.verify import verify_artifact
 from frazil.serving.settings import SearchSettings
 from frazil.storage import Objects, Warehouse, open_objects
@@ -90,7 +90,7 @@ class Shelf:
         document = self._documents.get(self._key)
         return Register(self.table) if document is None else Register.decode(self.table, document.body)
 
-    def publish(self, folder: Path) -> Entry:
+    def publish(self, folder: Path) -> ArtifactEntry:
         """Bring a built artifact to the bucket; it is a candidate then. What a kill leaves, `tidy` removes."""
         manifest = verify_artifact(folder, table=self.table)
         seal = seal_of((folder / MANIFEST).read_bytes())
@@ -111,14 +111,14 @@ class Shelf:
         self._tag(register)
         return register.named(generation)
 
-    def promote(self, generation: str, *, going_back: bool = False) -> Entry:
+    def promote(self, generation: str, *, going_back: bool = False) -> ArtifactEntry:
         """Make it current. Refused if it is older than the current one, or was withdrawn, unless `going_back`."""
         register = self._change(lambda register: register.promoted(generation, self._clock(), going_back=going_back))
         crash_point("artifact_promoted")
         self._tag(register)
         return register.named(generation)
 
-    def rollback(self, reason: str, *, failed: str | None = None) -> Entry | None:
+    def rollback(self, reason: str, *, failed: str | None = None) -> ArtifactEntry | None:
         """Make the previous one current and withdraw the current one; returns what is current now.
 
         Several servers may find at once that a generation fails: with `failed` it is rolled back once.
@@ -137,7 +137,7 @@ class Shelf:
         change(self._documents, self._leases + reader, lambda _: msgspec.json.encode(lease))
         return self.register()
 
-    def take(self, reader: str, generation: str, *, beside: Iterable[str] = (), serving: str = "") -> Entry:
+    def take(self, reader: str, generation: str, *, beside: Iterable[str] = (), serving: str = "") -> ArtifactEntry:
         """Hold this generation, beside those that are held already; `Conflict` if it is being removed."""
         entry = self.serve(reader, {generation, *beside}, serving=serving).named(generation)
         if entry.state not in READABLE:
@@ -190,7 +190,7 @@ class Shelf:
         uploads is an orphan for `tidy`: the register stays, and is empty.
         """
         register = self._change(lambda register: register.all_doomed(self._clock(), table_id))
-        doomed = {entry.generation for entry in register.entries if entry.state is State.REMOVING}
+        doomed = {entry.generation for entry in register.entries if entry.state is ArtifactState.REMOVING}
         for generation, (_, keys) in self._listed().items():
             if table_id is None or generation in doomed:
                 self._delete_files(generation, keys)
@@ -200,7 +200,7 @@ class Shelf:
     def key(self, generation: str, path: str) -> str:
         return f"{self.table}/{generation}/{path}"
 
-    def _remove(self, due: Entry) -> bool:
+    def _remove(self, due: ArtifactEntry) -> bool:
         """First the register says so, then the manifest goes, then the rest, then the entry."""
         now = self._clock()
 
@@ -209,7 +209,7 @@ class Shelf:
             return register.doomed(due.generation, now) if still else register
 
         entry = self._change(doom).find(due.generation)
-        if entry is None or entry.state is not State.REMOVING:
+        if entry is None or entry.state is not ArtifactState.REMOVING:
             return False
         crash_point("artifact_doomed")
         # A reader says what it takes before it looks at the register, and we say what we remove before we look at the

@@ -16,7 +16,7 @@ from frazil.errors import FrazilError
 from frazil.serving.artifacts.contents import CHUNKS, ROWS, VECTORS, Contents
 from frazil.serving.artifacts.engine_versions import running_engines, unreadable
 from frazil.serving.artifacts.manifest import MANIFEST, Manifest, ManifestUnreadable, Seal, decode_manifest, seal_of
-from frazil.serving.artifacts.parts.part import Part
+from frazil.serving.artifacts.parts.part import ArtifactPart
 from frazil.serving.artifacts.write import hashed
 
 # tantivy leaves an empty lock file wherever it opens an index, be it only to read.
@@ -55,7 +55,7 @@ def verify_artifact(
     table: str,
     generation: str | None = None,
     seal: Seal | None = None,
-    parts: Sequence[Part] = (),
+    parts: Sequence[ArtifactPart] = (),
     engines: Mapping[str, str] | None = None,
 ) -> Manifest:
     """The manifest of the artifact in this folder, if all is well; else `ArtifactRefused`.
@@ -75,7 +75,7 @@ def inspect(
     table: str,
     generation: str | None = None,
     seal: Seal | None = None,
-    parts: Sequence[Part] = (),
+    parts: Sequence[ArtifactPart] = (),
     engines: Mapping[str, str] | None = None,
 ) -> tuple[Manifest | None, list[Fault]]:
     """All that is wrong with it. What rests on something that is wrong is not looked at: it could only mislead."""
@@ -154,7 +154,7 @@ def _wrong_counts(folder: Path, manifest: Manifest) -> Iterator[Fault]:
         yield Fault("artifact_counts", f"of {counts.chunks} chunks {counts.vectors} have a vector, unexplained")
 
 
-def _wrong_part(folder: Path, manifest: Manifest, part: Part) -> Iterator[Fault]:
+def _wrong_part(folder: Path, manifest: Manifest, part: ArtifactPart) -> Iterator[Fault]:
     try:
         opened = part.open(folder)
     except Exception as error:  # engines raise what they like; whatever it is, the part cannot serve

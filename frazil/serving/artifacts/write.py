@@ -17,11 +17,27 @@ from pathlib import Path
 
 from frazil.crash import crash_point
 from frazil.errors import InvalidInput
-from frazil.serving.artifacts.contents import CHUNKS, ROWS, VECTORS, BuildRefused, Contents, Source, write_contents
+from frazil.serving.artifacts.contents import (
+    CHUNKS,
+    ROWS,
+    VECTORS,
+    ArtifactSource,
+    BuildRefused,
+    Contents,
+    write_contents,
+)
 from frazil.serving.artifacts.engine_versions import running_engines
-from frazil.serving.artifacts.manifest import MANIFEST, Canary, Column, Counts, File, Manifest, new_generation
-from frazil.serving.artifacts.parts.part import Part
-from frazil.storage import Hold, remove_unheld, sync_files, translated_disk_errors
+from frazil.serving.artifacts.manifest import (
+    MANIFEST,
+    ArtifactColumn,
+    ArtifactFile,
+    Canary,
+    Counts,
+    Manifest,
+    new_generation,
+)
+from frazil.serving.artifacts.parts.part import ArtifactPart
+from frazil.storage import FolderLock, remove_unheld, sync_files, translated_disk_errors
 
 _AT_ONCE = 2
 
@@ -33,7 +49,7 @@ def workplace(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         remove_unheld(folder)
         place = folder / new_generation()
-        hold = Hold.of_new(place)
+        hold = FolderLock.of_new(place)
     try:
         yield place
     finally:
@@ -42,7 +58,7 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 
 def write_artifact(
-    source: Source, folder: Path, parts: Sequence[Part] = (), *, generation: str | None = None
+    source: ArtifactSource, folder: Path, parts: Sequence[ArtifactPart] = (), *, generation: str | None = None
 ) -> Manifest:
     """Write the artifact into this folder, which must be empty. If it raises, the folder is empty again."""
     with translated_disk_errors(f"build in {folder}"):
@@ -57,7 +73,7 @@ def write_artifact(
             raise
 
 
-def _build(source: Source, folder: Path, parts: Sequence[Part], generation: str) -> Manifest:
+def _build(source: ArtifactSource, folder: Path, parts: Sequence[ArtifactPart], generation: str) -> Manifest:
     seconds: dict[str, float] = {}
     with _timed(seconds, "contents"):
         counts = write_contents(source, folder)
@@ -66,7 +82,7 @@ def _build(source: Source, folder: Path, parts: Sequence[Part], generation: str)
     paths = [ROWS, CHUNKS, VECTORS]
     canaries: list[Canary] = []
 
-    def written(part: Part) -> tuple[Sequence[str], Sequence[Canary]]:
+    def written(part: ArtifactPart) -> tuple[Sequence[str], Sequence[Canary]]:
         with _timed(seconds, part.name):
             found = part.write(folder, contents), _proven(part, folder, contents, counts)
         crash_point("build_part_written")
@@ -85,7 +101,7 @@ def _build(source: Source, folder: Path, parts: Sequence[Part], generation: str)
         generation=generation,
         built_at=datetime.now(UTC).isoformat(),
         cut=source.cut,
-        schema=tuple(Column(column.name, str(column.type)) for column in source.schema),
+        schema=tuple(ArtifactColumn(column.name, str(column.type)) for column in source.schema),
         model=source.model,
         counts=counts,
         files=files,
@@ -102,7 +118,7 @@ def _build(source: Source, folder: Path, parts: Sequence[Part], generation: str)
     return manifest
 
 
-def _proven(part: Part, folder: Path, contents: Contents, counts: Counts) -> Sequence[Canary]:
+def _proven(part: ArtifactPart, folder: Path, contents: Contents, counts: Counts) -> Sequence[Canary]:
     """What was written is opened again: it must hold all that went in, and know the answers that it will be asked."""
     opened = part.open(folder)
     try:
@@ -124,13 +140,13 @@ def _proven(part: Part, folder: Path, contents: Contents, counts: Counts) -> Seq
         opened.close()
 
 
-def hashed(folder: Path, paths: Sequence[str], *, threads: int = _AT_ONCE) -> tuple[File, ...]:
+def hashed(folder: Path, paths: Sequence[str], *, threads: int = _AT_ONCE) -> tuple[ArtifactFile, ...]:
     """Size and hash of these files. Hashing leaves Python's lock, so that two cores do twice the work."""
 
-    def of(path: str) -> File:
+    def of(path: str) -> ArtifactFile:
         with (folder / path).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return File(path, file.tell(), digest)
+            return ArtifactFile(path, file.tell(), digest)
 
     with ThreadPoolExecutor(threads) as pool:
         return tuple(pool.map(of, paths))

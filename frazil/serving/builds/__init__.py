@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from frazil.serving.builds.ask import model_of as model_of
     from frazil.serving.builds.ask import must_be_of as must_be_of
     from frazil.serving.builds.ask import parse_build as parse_build
-    from frazil.serving.builds.build_trigger import BuildTimer as BuildTimer
+    from frazil.serving.builds.build_trigger import BuildTrigger as BuildTrigger
     from frazil.serving.builds.handler import KEPT as KEPT
     from frazil.serving.builds.handler import Builds as Builds
-    from frazil.serving.builds.handler import Hands as Hands
+    from frazil.serving.builds.handler import BuildServices as BuildServices
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from frazil.errors import FrazilError, NotFound
 from frazil.events.declaration import history_of
 from frazil.lake.catalog import Lake, LakeTable, load_entity
-from frazil.registry import ask_job, job_status, open_jobs
-from frazil.serving.artifacts.register import Entry
+from frazil.registry import job_status, open_jobs, submit_job
+from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.builds.ask import KIND, BuildAsk, is_searched, model_of
 from frazil.serving.builds.readiness import is_declared_alike, unchanged_since, was_withdrawn
@@ -31,27 +31,27 @@ class _Asked:
 
     job: str
     at: datetime
-    news: News
+    news: Unbuilt
     current: str | None
     """The generation that was current then."""
     failures: int = 0
 
 
 @dataclass(frozen=True)
-class News:
+class Unbuilt:
     """What a table has that an artifact has not."""
 
     rows: int
     commits: int
 
-    def since(self, asked: _Asked | None, entry: Entry | None) -> News:
+    def since(self, asked: _Asked | None, entry: ArtifactEntry | None) -> Unbuilt:
         """The same without what was there when a build was asked for that made no other artifact."""
         if asked is None or (entry is not None and entry.generation != asked.current):
             return self
-        return News(self.rows - asked.news.rows, self.commits - asked.news.commits)
+        return Unbuilt(self.rows - asked.news.rows, self.commits - asked.news.commits)
 
 
-class BuildTimer:
+class BuildTrigger:
     """Asks for a build of each shelf that has something new, one at a time for a shelf.
 
     What was asked for is remembered in memory only. A build that fails is asked for again at the cadence, and each time
@@ -109,7 +109,7 @@ class BuildTimer:
         if not self._is_due(entry, asked, news, now):
             return False
         params = BuildAsk(name, _name(profile)).params()
-        job = ask_job(self._lake.registry, KIND, name, params, asked_by="cadence")
+        job = submit_job(self._lake.registry, KIND, name, params, asked_by="cadence")
         self._asked[shelf] = _Asked(
             job.id, now, news, entry.generation if entry else None, asked.failures if asked is not None else 0
         )
@@ -131,7 +131,7 @@ class BuildTimer:
         self._asked[shelf] = asked
         return asked
 
-    def _is_due(self, entry: Entry | None, asked: _Asked | None, news: News, now: datetime) -> bool:
+    def _is_due(self, entry: ArtifactEntry | None, asked: _Asked | None, news: Unbuilt, now: datetime) -> bool:
         if asked is not None and asked.failures:
             return now - asked.at >= min(self._every * (1 << min(asked.failures - 1, _MOST_DOUBLINGS)), _LONGEST)
         times = [] if asked is None else [asked.at]
@@ -143,13 +143,13 @@ class BuildTimer:
         many_rows, many_commits = self._settings.build_after_rows, self._settings.build_after_commits
         return bool(many_rows and new.rows >= many_rows) or bool(many_commits and new.commits >= many_commits)
 
-    def _news(self, table: LakeTable, entry: Entry | None, shelf: Shelf, model: str) -> News | None:
+    def _news(self, table: LakeTable, entry: ArtifactEntry | None, shelf: Shelf, model: str) -> Unbuilt | None:
         """What is new since the artifact; None if nothing is."""
         fed = load_entity(self._lake, table.name).history if table.spec.kind == "entity" else table
         if fed.snapshot_id is None:
             return None
         if entry is None or entry.cut.table_id != table.uuid or entry.model is None or entry.model.name != model:
-            return News(fed.rows, len(fed.snapshots()))
+            return Unbuilt(fed.rows, len(fed.snapshots()))
         if table.spec.kind == "entity":
             is_same = fed.watermark <= entry.cut.watermark and unchanged_since(table, entry.cut.snapshot_id)
         else:
@@ -166,7 +166,7 @@ class BuildTimer:
         return table.spec.kind == "entity" and load_entity(self._lake, table.name).unfolded_rows > 0
 
 
-def news_since(fed: LakeTable, entry: Entry) -> News:
+def news_since(fed: LakeTable, entry: ArtifactEntry) -> Unbuilt:
     """What was committed since the artifact was cut, as far as the snapshots that are left can tell."""
     commits, before = 0, 0
     for snapshot in fed.snapshots():
@@ -177,7 +177,7 @@ def news_since(fed: LakeTable, entry: Entry) -> News:
         commits += snapshot.operation != "replace"
     else:
         before = entry.counts.rows
-    return News(abs(fed.rows - before), commits)
+    return Unbuilt(abs(fed.rows - before), commits)
 
 
 def _name(profile: Profile | None) -> str | None:

@@ -19,12 +19,12 @@ from typing import Any, TextIO
 from frazil.crash import crash_point
 from frazil.errors import FrazilError
 from frazil.serving.artifacts.parts.duckdb_part import DuckPart
-from frazil.serving.artifacts.parts.part import Part
+from frazil.serving.artifacts.parts.part import ArtifactPart
 from frazil.serving.artifacts.parts.text_part import TextPart
 from frazil.serving.artifacts.parts.vector_part import IndexPart
 from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.builds.gather_rows import Tell, gather
-from frazil.serving.builds.plan import BuildPlan, Order
+from frazil.serving.builds.plan import BuildOrder, BuildPlan
 from frazil.serving.text.layout import TextLayout
 
 NICE = 10
@@ -32,7 +32,7 @@ NICE = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def built(order: Order, tell: Tell) -> dict[str, Any]:
+def built(order: BuildOrder, tell: Tell) -> dict[str, Any]:
     """Build the artifact into its folder; the report, as far as it is known here."""
     plan, seconds = order.plan, {}
     began = time.monotonic()
@@ -44,9 +44,9 @@ def built(order: Order, tell: Tell) -> dict[str, Any]:
     return {"seconds": {**seconds, **manifest.seconds}, "taken": asdict(gathered.taken)}
 
 
-def _parts(plan: BuildPlan) -> list[Part]:
+def _parts(plan: BuildPlan) -> list[ArtifactPart]:
     # The one that takes longest first: the others are written meanwhile.
-    parts: list[Part] = [DuckPart(dims=plan.model.dims, vss=plan.vss), IndexPart(plan.index)]
+    parts: list[ArtifactPart] = [DuckPart(dims=plan.model.dims, vss=plan.vss), IndexPart(plan.index)]
     return [*parts, TextPart(TextLayout(plan.spec.text))] if plan.spec.text else parts
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from frazil.embedding import Cut, Ints, chunk_names, cut, own, present
+from frazil.embedding import ChunkColumns, Ints, chunk_names, cut_rows, user_vector_chunks, without_deleted
 from frazil.events import id_keys
 from frazil.lake.bulk import read_range
-from frazil.serving.artifacts.contents import CHUNK_SCHEMA, Source
+from frazil.serving.artifacts.contents import CHUNK_SCHEMA, ArtifactSource
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.builds.kept_vectors import NAME_SCHEMA, NAMES
 from frazil.serving.builds.plan import BuildPlan
-from frazil.serving.builds.stored_vectors import Stored, Taken
+from frazil.serving.builds.stored_vectors import StoredVectors, VectorCounts
 
 _ROWS, _WITH, _WITHOUT, _VECTORS = "rows.arrow", "with.arrow", "without.arrow", "vectors.raw"
 _TELL_ROWS = 20_000
@@ -32,8 +32,8 @@ Tell = Callable[[dict[str, int]], None]
 
 @dataclass(frozen=True)
 class Gathered:
-    source: Source
-    taken: Taken
+    source: ArtifactSource
+    taken: VectorCounts
     names: Path
     """The file with the names of the chunks that have a vector, in their order."""
 
@@ -41,21 +41,21 @@ class Gathered:
 def gather(plan: BuildPlan, folder: Path, tell: Tell) -> Gathered:
     """Read the snapshot into files of this folder, and say what they are to an artifact."""
     schema = _schema(plan)
-    stored = Stored(plan)
+    stored = StoredVectors(plan)
     spill = _Spill(folder, schema, stored)
     read, told, total = 0, 0, sum(part.rows for part in plan.rows.ranges)
     with spill:
         for part in plan.rows.ranges:
             for rows in read_range(plan.rows.plan, part, schema):
                 read += rows.num_rows
-                there = present(rows)
-                spill.add(there, own(plan.spec, there)[0] if plan.is_own else cut(plan.spec, there))
+                there = without_deleted(rows)
+                spill.add(there, user_vector_chunks(plan.spec, there)[0] if plan.is_own else cut_rows(plan.spec, there))
                 if read - told >= _TELL_ROWS:
                     told = read
                     tell({"read": read, "of": total})
     homes = np.concatenate([np.empty(0, np.int64), *spill.homes])
     vectors, taken = _placed(stored, homes, plan.model.dims, folder / _VECTORS)
-    source = Source(
+    source = ArtifactSource(
         table=plan.shelf,
         cut=plan.cut,
         schema=schema,
@@ -74,9 +74,9 @@ def _schema(plan: BuildPlan) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in plan.spec.row_schema()])
 
 
-def _placed(stored: Stored, homes: Ints, dims: int, path: Path) -> tuple[Vectors, Taken]:
+def _placed(stored: StoredVectors, homes: Ints, dims: int, path: Path) -> tuple[Vectors, VectorCounts]:
     if not len(homes):
-        return np.empty((0, dims), np.float32), Taken(0, 0, 0)
+        return np.empty((0, dims), np.float32), VectorCounts(0, 0, 0)
     vectors = np.memmap(path, np.float32, "w+", shape=(len(homes), dims))
     return vectors, stored.fill(homes, vectors)
 
@@ -84,7 +84,7 @@ def _placed(stored: Stored, homes: Ints, dims: int, path: Path) -> tuple[Vectors
 class _Spill:
     """Rows and chunks on their way to the artifact, as Arrow files."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, stored: Stored) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema, stored: StoredVectors) -> None:
         self._folder = folder
         self._schema = schema
         self._stored = stored
@@ -103,7 +103,7 @@ class _Spill:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def add(self, rows: pa.Table, found: Cut) -> None:
+    def add(self, rows: pa.Table, found: ChunkColumns) -> None:
         """These rows, and the chunks that were cut from them."""
         self._rows.write_table(rows)
         first, self._written = self._written, self._written + rows.num_rows

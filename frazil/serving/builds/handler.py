@@ -17,16 +17,16 @@ from typing import Any
 from frazil.crash import crash_point
 from frazil.errors import Conflict, FrazilError, Unavailable
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.registry import Job, ask_job, job_status, open_jobs
+from frazil.registry import Job, job_status, open_jobs, submit_job
 from frazil.serving.artifacts.manifest import MANIFEST, Manifest, decode_manifest, new_generation
-from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
 from frazil.serving.builds.ask import KIND, BuildAsk, model_of, must_be_of, parse_build
 from frazil.serving.builds.kept_vectors import NAMES, keep
 from frazil.serving.builds.plan import BuildPlan
 from frazil.serving.builds.process import BuildProcess
-from frazil.serving.builds.readiness import Ready, is_built, planned, ready, wanted_index
+from frazil.serving.builds.readiness import BuildInput, build_input, is_built, planned, wanted_index
 from frazil.serving.profiles import Profile, Profiles
 from frazil.serving.settings import SearchSettings
 
@@ -42,7 +42,7 @@ _TURN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Hands:
+class BuildServices:
     """What others do for a build."""
 
     fold: Callable[[str], None]
@@ -57,7 +57,13 @@ class Builds:
     """Does the jobs of kind `build`, one at a time."""
 
     def __init__(
-        self, lake: Lake, settings: SearchSettings, folder: Path, hands: Hands, *, turn_seconds: float = _TURN_SECONDS
+        self,
+        lake: Lake,
+        settings: SearchSettings,
+        folder: Path,
+        hands: BuildServices,
+        *,
+        turn_seconds: float = _TURN_SECONDS,
     ) -> None:
         self.lake = lake
         self.settings = settings
@@ -108,7 +114,9 @@ class _Run:
             found = self._embedded(model)
         except _Waits as waits:
             rest = replace(self._asked, embedding=waits.embedding)
-            next_job = ask_job(self._lake.registry, KIND, self._job.subject, rest.params(), asked_by=self._job.asked_by)
+            next_job = submit_job(
+                self._lake.registry, KIND, self._job.subject, rest.params(), asked_by=self._job.asked_by
+            )
             return {**told, "built": False, "complete": False, "continued_by": next_job.id}
         if found is None:
             return {**told, "built": False, "because": "the table has no rows yet", "complete": True}
@@ -122,7 +130,7 @@ class _Run:
             self._took("fold", began)
         crash_point("build_folded")
 
-    def _embedded(self, model: str) -> Ready | None:
+    def _embedded(self, model: str) -> BuildInput | None:
         """The newest snapshot of which every chunk is known; None for a table that has none."""
         began = time.monotonic()
         embedding = self._asked.embedding
@@ -130,7 +138,7 @@ class _Run:
             table = self._lake.table(self._asked.table)
             if table.snapshot_id is None:
                 return None
-            found = ready(self._lake, table, model, newest_only=number == 0)
+            found = build_input(self._lake, table, model, newest_only=number == 0)
             if found is not None:
                 self._took("embed", began)
                 return found
@@ -172,7 +180,7 @@ class _Run:
     def _others_wait(self) -> bool:
         return any(job.id != self._job.id for job in open_jobs(self._lake.registry, [KIND]))
 
-    def _build(self, found: Ready, shelf: Shelf, profile: Profile | None) -> dict[str, Any]:
+    def _build(self, found: BuildInput, shelf: Shelf, profile: Profile | None) -> dict[str, Any]:
         builds = self._builds
         kept = builds.folder / KEPT / shelf.table
         index = wanted_index(self._lake, shelf.table, found.model.name, profile)
@@ -199,7 +207,7 @@ class _Run:
             **self._times(),
         }
 
-    def _published(self, shelf: Shelf, folder: Path) -> Entry:
+    def _published(self, shelf: Shelf, folder: Path) -> ArtifactEntry:
         began = time.monotonic()
         crash_point("build_before_publish")
         entry = shelf.publish(folder)
@@ -210,7 +218,7 @@ class _Run:
         with suppress(OSError):  # it only saves time
             keep(kept, place / "artifact", place / "spill" / NAMES, manifest, plan.origin)
 
-    def _promoted(self, shelf: Shelf, entry: Entry) -> bool:
+    def _promoted(self, shelf: Shelf, entry: ArtifactEntry) -> bool:
         """Whether it is current now, and not one that another built of newer rows meanwhile."""
         try:
             shelf.promote(entry.generation)
@@ -239,7 +247,7 @@ class _Run:
         return {"seconds": round(time.monotonic() - self._began, 3), "steps": self._seconds}
 
 
-def _told(entry: Entry) -> dict[str, Any]:
+def _told(entry: ArtifactEntry) -> dict[str, Any]:
     counts = entry.counts
     return {
         "generation": entry.generation,

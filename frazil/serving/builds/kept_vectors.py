@@ -22,7 +22,7 @@ import pyarrow as pa
 from frazil.crash import crash_point
 from frazil.events import Keys, id_keys
 from frazil.serving.artifacts.contents import VECTORS, mapped
-from frazil.serving.artifacts.manifest import File, Manifest, Model, Vectors
+from frazil.serving.artifacts.manifest import ArtifactFile, ArtifactModel, Manifest, Vectors
 from frazil.serving.artifacts.write import hashed
 from frazil.serving.builds.plan import Origin
 
@@ -34,22 +34,22 @@ _DEAD_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True)
-class Told:
+class KeptManifest:
     """What the kept vectors are of."""
 
     generation: str
-    model: Model
+    model: ArtifactModel
     origin: Origin
-    files: tuple[File, ...]
+    files: tuple[ArtifactFile, ...]
 
 
-class Kept:
+class KeptVectors:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.vectors: Vectors = mapped(folder / VECTORS)
 
     @classmethod
-    def opened(cls, folder: Path) -> Kept | None:
+    def opened(cls, folder: Path) -> KeptVectors | None:
         """The vectors in this folder, if they still are what was kept."""
         told = told_in(folder)
         try:
@@ -66,9 +66,9 @@ class Kept:
         return np.concatenate([np.empty((0, 2), np.uint64), *found])
 
 
-def told_in(folder: Path) -> Told | None:
+def told_in(folder: Path) -> KeptManifest | None:
     try:
-        return msgspec.json.decode((folder / _TOLD).read_bytes(), type=Told)
+        return msgspec.json.decode((folder / _TOLD).read_bytes(), type=KeptManifest)
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -88,7 +88,7 @@ def keep(place: Path, artifact: Path, names: Path, manifest: Manifest, origin: O
         os.link(artifact / VECTORS, unfinished / VECTORS)
         os.link(names, unfinished / NAMES)
         vectors = next(file for file in manifest.files if file.path == VECTORS)
-        told = Told(manifest.generation, manifest.model, origin, (vectors, *hashed(unfinished, [NAMES])))
+        told = KeptManifest(manifest.generation, manifest.model, origin, (vectors, *hashed(unfinished, [NAMES])))
         (unfinished / _TOLD).write_bytes(msgspec.json.encode(told))
         crash_point("build_before_keep")
         unfinished.rename(place / manifest.generation)

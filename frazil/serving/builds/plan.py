@@ -10,7 +10,7 @@ from typing import Any
 from frazil.embedding import OWN
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import FilePlan, FileRange
-from frazil.serving.artifacts.manifest import Cut, Model
+from frazil.serving.artifacts.manifest import ArtifactModel, SourceState
 from frazil.serving.vectors.config import IndexConfig
 
 
@@ -36,8 +36,8 @@ class Origin:
 class BuildPlan:
     shelf: str
     spec: TableSpec
-    cut: Cut
-    model: Model
+    cut: SourceState
+    model: ArtifactModel
     origin: Origin
     rows: Files
     vectors: Files
@@ -59,7 +59,7 @@ class BuildPlan:
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildOrder:
     """What the process that builds is told."""
 
     plan: BuildPlan

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError, Unavailable
-from frazil.serving.builds.plan import BuildPlan, Order
+from frazil.serving.builds.plan import BuildOrder, BuildPlan
 
 Tell = Callable[[dict[str, Any]], None]
 _CHILD = [sys.executable, "-m", "frazil.serving.builds.child"]
@@ -43,7 +43,7 @@ class BuildProcess:
         artifact, spill = place / "artifact", place / "spill"
         artifact.mkdir()
         spill.mkdir()
-        order = Order(plan, artifact, spill, generation, os.getpid())
+        order = BuildOrder(plan, artifact, spill, generation, os.getpid())
         with self._started() as child:
             assert child.stdin is not None and child.stdout is not None
             try:

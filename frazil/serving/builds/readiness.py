@@ -12,9 +12,16 @@ from frazil.errors import NotFound
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import files_at, plan_files, rows_by, sequence_number, whole_files
 from frazil.lake.catalog import Lake, LakeTable, load_entity, watermark_at
-from frazil.lake.derived import EmbeddedUpTo, embedded_up_to, embeddings_table, refused_embeddings_table
-from frazil.serving.artifacts.manifest import MANIFEST, Column, Cut, Manifest, Model, decode_manifest
-from frazil.serving.artifacts.register import Entry, State
+from frazil.lake.derived import EmbeddingProgress, embedded_up_to, embeddings_table, refused_embeddings_table
+from frazil.serving.artifacts.manifest import (
+    MANIFEST,
+    ArtifactColumn,
+    ArtifactModel,
+    Manifest,
+    SourceState,
+    decode_manifest,
+)
+from frazil.serving.artifacts.register import ArtifactEntry, ArtifactState
 from frazil.serving.artifacts.shelf import Shelf
 from frazil.serving.builds.kept_vectors import newest, told_in
 from frazil.serving.builds.plan import BuildPlan, Files, Origin
@@ -24,13 +31,13 @@ from frazil.serving.vectors.config import IndexConfig
 
 
 @dataclass(frozen=True)
-class Ready:
+class BuildInput:
     """One snapshot of a table whose chunks all have their vector, or the reason why not."""
 
     table: LakeTable
     snapshot_id: int
-    cut: Cut
-    model: Model
+    cut: SourceState
+    model: ArtifactModel
     embeddings: LakeTable
     refused: LakeTable
 
@@ -45,7 +52,7 @@ def unchanged_since(table: LakeTable, snapshot_id: int | None) -> bool:
     return table.snapshot_id == snapshot_id
 
 
-def ready(lake: Lake, table: LakeTable, model: str, *, newest_only: bool) -> Ready | None:
+def build_input(lake: Lake, table: LakeTable, model: str, *, newest_only: bool) -> BuildInput | None:
     """What can be built now; None while the vectors have not come so far.
 
     With `newest_only` that is the table as it is; else any snapshot that is still there, so that a table into which
@@ -65,33 +72,35 @@ def ready(lake: Lake, table: LakeTable, model: str, *, newest_only: bool) -> Rea
     watermark = watermark_at(table, snapshot_id)
     if watermark is None:
         return None
-    return Ready(table, snapshot_id, _cut(lake, table, snapshot_id, watermark), _model(state), embeddings, refused)
+    return BuildInput(table, snapshot_id, _cut(lake, table, snapshot_id, watermark), _model(state), embeddings, refused)
 
 
 def _has(table: LakeTable, snapshot_id: int) -> bool:
     return any(snapshot.snapshot_id == snapshot_id for snapshot in table.snapshots())
 
 
-def _cut(lake: Lake, table: LakeTable, snapshot_id: int, watermark: int) -> Cut:
+def _cut(lake: Lake, table: LakeTable, snapshot_id: int, watermark: int) -> SourceState:
     if table.spec.kind != "entity":
-        return Cut(table.stream_identity, watermark, snapshot_id, table.uuid)
+        return SourceState(table.stream_identity, watermark, snapshot_id, table.uuid)
     stream = load_entity(lake, table.name).history.stream_identity
-    return Cut(stream, watermark, snapshot_id, table.uuid, snapshot_id, watermark)
+    return SourceState(stream, watermark, snapshot_id, table.uuid, snapshot_id, watermark)
 
 
-def _model(state: EmbeddedUpTo) -> Model:
-    return Model(state.model, state.version, state.dims)
+def _model(state: EmbeddingProgress) -> ArtifactModel:
+    return ArtifactModel(state.model, state.version, state.dims)
 
 
-def described(spec: TableSpec, ready: Ready, index: IndexConfig | None, *, vss: bool) -> Mapping[str, Any]:
+def index_description(
+    spec: TableSpec, build_input: BuildInput, index: IndexConfig | None, *, vss: bool
+) -> Mapping[str, Any]:
     """How an artifact was made, as its manifest tells it: two that are described alike differ only by their rows."""
     return {
         "vector": None if index is None else index.as_json(),
         "text": list(spec.text),
         "vss": vss,
-        "recipe": recipe_of(spec, ready.model.name),
-        "vectors": rows_by(ready.embeddings, "model").get(ready.model.name, 0),
-        "quarantined": rows_by(ready.refused, "model").get(ready.model.name, 0),
+        "recipe": recipe_of(spec, build_input.model.name),
+        "vectors": rows_by(build_input.embeddings, "model").get(build_input.model.name, 0),
+        "quarantined": rows_by(build_input.refused, "model").get(build_input.model.name, 0),
     }
 
 
@@ -103,7 +112,7 @@ def wanted_index(lake: Lake, shelf: str, model: str, profile: Profile | None) ->
     return None if choice is None else choice.index
 
 
-def is_built(shelf: Shelf, plan: BuildPlan, table: LakeTable) -> Entry | None:
+def is_built(shelf: Shelf, plan: BuildPlan, table: LakeTable) -> ArtifactEntry | None:
     """The current artifact, if it is what this plan would make."""
     current = shelf.register().current
     if current is None or current.cut.table_id != plan.cut.table_id or current.cut.stream != plan.cut.stream:
@@ -117,7 +126,7 @@ def is_built(shelf: Shelf, plan: BuildPlan, table: LakeTable) -> Entry | None:
     return current if manifest.schema == _columns(plan.spec) else None
 
 
-def is_declared_alike(shelf: Shelf, current: Entry, spec: TableSpec, model: str) -> bool:
+def is_declared_alike(shelf: Shelf, current: ArtifactEntry, spec: TableSpec, model: str) -> bool:
     """Whether the same rows would be searched alike today, as far as the table's declaration goes."""
     manifest = _manifest(shelf, current)
     if manifest is None or manifest.schema != _columns(spec):
@@ -126,11 +135,11 @@ def is_declared_alike(shelf: Shelf, current: Entry, spec: TableSpec, model: str)
     return all(manifest.index.get(name) == value for name, value in declared.items())
 
 
-def _columns(spec: TableSpec) -> tuple[Column, ...]:
-    return tuple(Column(field.name, str(field.type)) for field in spec.row_schema())
+def _columns(spec: TableSpec) -> tuple[ArtifactColumn, ...]:
+    return tuple(ArtifactColumn(field.name, str(field.type)) for field in spec.row_schema())
 
 
-def _manifest(shelf: Shelf, entry: Entry) -> Manifest | None:
+def _manifest(shelf: Shelf, entry: ArtifactEntry) -> Manifest | None:
     try:
         return decode_manifest(shelf.objects.get(shelf.key(entry.generation, MANIFEST)))
     except NotFound:
@@ -140,44 +149,48 @@ def _manifest(shelf: Shelf, entry: Entry) -> Manifest | None:
 def was_withdrawn(shelf: Shelf, table: LakeTable) -> bool:
     """Whether an artifact of these very rows was rolled back: another one would be as bad."""
     return any(
-        entry.withdrawn and entry.state is not State.REMOVING and unchanged_since(table, entry.cut.snapshot_id)
+        entry.withdrawn and entry.state is not ArtifactState.REMOVING and unchanged_since(table, entry.cut.snapshot_id)
         for entry in shelf.register().entries
     )
 
 
-def planned(lake: Lake, ready: Ready, shelf: str, *, index: IndexConfig | None, vss: bool, kept: Path) -> BuildPlan:
+def planned(
+    lake: Lake, build_input: BuildInput, shelf: str, *, index: IndexConfig | None, vss: bool, kept: Path
+) -> BuildPlan:
     """All that the process which builds has to know."""
-    model = {"model": ready.model.name}
-    vectors = whole_files(ready.embeddings, model)
-    origin = Origin(ready.embeddings.uuid, ready.embeddings.snapshot_id, sequence_number(ready.embeddings))
-    usable = _usable(ready, kept)
+    model = {"model": build_input.model.name}
+    vectors = whole_files(build_input.embeddings, model)
+    origin = Origin(
+        build_input.embeddings.uuid, build_input.embeddings.snapshot_id, sequence_number(build_input.embeddings)
+    )
+    usable = _usable(build_input, kept)
     since = None if usable is None else told_in(usable)
-    new = vectors if since is None else whole_files(ready.embeddings, model, after=since.origin.sequence)
-    vector_plan = plan_files(lake, ready.embeddings)
+    new = vectors if since is None else whole_files(build_input.embeddings, model, after=since.origin.sequence)
+    vector_plan = plan_files(lake, build_input.embeddings)
     return BuildPlan(
         shelf=shelf,
-        spec=ready.table.spec,
-        cut=ready.cut,
-        model=ready.model,
+        spec=build_input.table.spec,
+        cut=build_input.cut,
+        model=build_input.model,
         origin=origin,
-        rows=Files(plan_files(lake, ready.table), tuple(files_at(ready.table, ready.snapshot_id))),
+        rows=Files(plan_files(lake, build_input.table), tuple(files_at(build_input.table, build_input.snapshot_id))),
         vectors=Files(vector_plan, tuple(new)),
         older=Files(vector_plan, tuple(file for file in vectors if file not in new)),
-        refused=Files(plan_files(lake, ready.refused), tuple(whole_files(ready.refused, model))),
+        refused=Files(plan_files(lake, build_input.refused), tuple(whole_files(build_input.refused, model))),
         kept=usable if since is not None else None,
         index=index,
         vss=vss,
-        described=described(ready.table.spec, ready, index, vss=vss),
+        described=index_description(build_input.table.spec, build_input, index, vss=vss),
     )
 
 
-def _usable(ready: Ready, place: Path) -> Path | None:
+def _usable(build_input: BuildInput, place: Path) -> Path | None:
     """What an earlier build kept, if the table of vectors has only been added to and compacted since."""
     folder = newest(place)
     told = None if folder is None else told_in(folder)
-    if told is None or told.model != ready.model or told.origin.embeddings != ready.embeddings.uuid:
+    if told is None or told.model != build_input.model or told.origin.embeddings != build_input.embeddings.uuid:
         return None
-    for snapshot in ready.embeddings.snapshots():
+    for snapshot in build_input.embeddings.snapshots():
         if snapshot.snapshot_id == told.origin.snapshot_id:
             return folder
         if snapshot.operation not in ("append", "replace"):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from frazil.embedding import Floats, Ints, SortedKeys, as_matrix, keys_of_chunks
 from frazil.events import Keys
 from frazil.lake.bulk import FileRange, read_groups, read_range
-from frazil.serving.builds.kept_vectors import Kept
+from frazil.serving.builds.kept_vectors import KeptVectors
 from frazil.serving.builds.plan import BuildPlan, Files
 
 _NAMES = pa.schema([("document", pa.string()), ("chunk", pa.int32()), ("hash", pa.string()), ("version", pa.string())])
@@ -23,7 +23,7 @@ _BLOCK = 8_192
 
 
 @dataclass(frozen=True)
-class Taken:
+class VectorCounts:
     """Where the vectors of a build came from."""
 
     kept: int
@@ -41,10 +41,10 @@ class _File:
     """Their rows in the file."""
 
 
-class Stored:
+class StoredVectors:
     def __init__(self, plan: BuildPlan) -> None:
         self._plan = plan
-        self._kept = None if plan.kept is None else Kept.opened(plan.kept)
+        self._kept = None if plan.kept is None else KeptVectors.opened(plan.kept)
         self._files: list[_File] = []
         self._starts = [self._kept_rows]
         """The home of a vector is its place among the kept ones, then among the rows of the files looked at."""
@@ -72,7 +72,7 @@ class Stored:
             homes[lost] = self._homes(keys[lost], self._levels[-1:])
         return homes, refused
 
-    def fill(self, homes: Ints, vectors: Floats) -> Taken:
+    def fill(self, homes: Ints, vectors: Floats) -> VectorCounts:
         """Put the vector of each home into its row. Of files only what is wanted is read, one row group at a time."""
         kept = np.flatnonzero(homes < self._kept_rows)
         for at in range(0, len(kept), _BLOCK):
@@ -87,7 +87,7 @@ class Stored:
                 continue
             files += 1
             self._fill_from(file, wanted, file.rows[homes[wanted] - first], vectors)
-        return Taken(len(kept), len(homes) - len(kept), files)
+        return VectorCounts(len(kept), len(homes) - len(kept), files)
 
     def _fill_from(self, file: _File, wanted: Ints, of_file: Ints, vectors: Floats) -> None:
         """Several chunks may want the same row of the file."""

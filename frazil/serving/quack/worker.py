@@ -50,7 +50,7 @@ def opened(file: str) -> duckdb.DuckDBPyConnection:
 def serve(order: dict[str, Any], connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Serve for as long as the connection is open; which walls stand. Without all of them nothing is served."""
     memory = sandbox.MemoryLimit()
-    standing = sandbox.raise_all(sandbox.Doors(readable=[order["file"]], listen=order["port"]))
+    standing = sandbox.enter_sandbox(sandbox.SandboxRules(readable=[order["file"]], listen=order["port"]))
     execute = connection.execute
     execute("SET temp_directory = ''")
     execute(f"SET memory_limit = '{order['memory_bytes'] // 1024}KiB'")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from frazil.errors import Unavailable
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.bitmap import Bitmap, Ordinals
-from frazil.serving.search.fresh_slots import FreshDocument, Slots
+from frazil.serving.search.fresh_slots import FreshDocument, FreshSlots
 from frazil.serving.search.generation import Generation, Mask
 from frazil.serving.search.searchable import Key, Searchable
 
@@ -40,7 +40,7 @@ class FreshGap(Unavailable):
 
 
 @dataclass(frozen=True)
-class Change:
+class DocumentChange:
     """One write of a document, at its position in the stream; without a row, it was deleted.
 
     Ids are judged before: of a log, only what counts comes here.
@@ -52,11 +52,11 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedChanges:
     """Changes, the newest of each document, cut and embedded."""
 
     documents: tuple[FreshDocument, ...]
-    deleted: tuple[Change, ...]
+    deleted: tuple[DocumentChange, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class _Newest:
 class FreshView:
     """One state of the fresh documents beside one generation. It never changes, and costs nothing while it is empty."""
 
-    def __init__(self, generation: Generation | None, slots: Slots, live: Mask, hidden: Mask | None, head: int) -> None:
+    def __init__(
+        self, generation: Generation | None, slots: FreshSlots, live: Mask, hidden: Mask | None, head: int
+    ) -> None:
         self.generation = generation
         self.slots = slots
         self.head = head
@@ -115,7 +117,7 @@ class FreshView:
         return self.generation.chunks_of(~self.hidden)
 
 
-class Fresh:
+class FreshDocuments:
     """The fresh documents of one table. Whoever writes is alone; views may be read by any thread."""
 
     def __init__(
@@ -137,9 +139,9 @@ class Fresh:
         """Documents that are kept, those known to be deleted included."""
         return len(self._newest)
 
-    def prepare(self, changes: Iterable[Change]) -> Prepared:
+    def prepare(self, changes: Iterable[DocumentChange]) -> PreparedChanges:
         """Cut and embed what is new. It changes nothing here, and any thread may call it."""
-        newest: dict[Key, Change] = {}
+        newest: dict[Key, DocumentChange] = {}
         for change in changes:
             if change.key not in newest or change.position >= newest[change.key].position:
                 newest[change.key] = change
@@ -149,9 +151,9 @@ class Fresh:
             FreshDocument(change.position, change.key, row, cut)
             for (change, row), cut in zip(written, pieces, strict=True)
         )
-        return Prepared(tuple(documents), tuple(change for change in newest.values() if change.row is None))
+        return PreparedChanges(tuple(documents), tuple(change for change in newest.values() if change.row is None))
 
-    def apply(self, prepared: Prepared, upto: int, after: FreshView | None = None) -> FreshView | None:
+    def apply(self, prepared: PreparedChanges, upto: int, after: FreshView | None = None) -> FreshView | None:
         """Take over all changes up to this position, and return the view that follows `after`. Twice is like once.
 
         Raises `FreshFull` when there is no room, and then nothing has changed.
@@ -228,7 +230,7 @@ class Fresh:
         known = self._newest.get(key)
         return position >= self.floor and (known is None or position > known.position)
 
-    def _must_have_room(self, documents: Sequence[FreshDocument], deleted: Sequence[Change]) -> None:
+    def _must_have_room(self, documents: Sequence[FreshDocument], deleted: Sequence[DocumentChange]) -> None:
         keys = {*(document.key for document in documents), *(change.key for change in deleted)}
         count = len(self._newest) + len(keys - self._newest.keys())
         size = self.bytes + sum(document.bytes for document in documents)
@@ -255,7 +257,7 @@ class Fresh:
             if newest.slot is not None:
                 self._newest[key] = _Newest(newest.position, self._slots.add(old.documents[newest.slot]))
 
-    def _new_slots(self) -> Slots:
+    def _new_slots(self) -> FreshSlots:
         self._replaced: list[int] = []
         """Slots that count no more, since the last view."""
-        return Slots(self.searchable)
+        return FreshSlots(self.searchable)

@@ -37,7 +37,7 @@ class FreshDocument:
         return self.pieces.vectors.nbytes + 4 * sum(len(chunk.text) for chunk in self.pieces.chunks)
 
 
-class Slots:
+class FreshSlots:
     """One thread adds, any number search."""
 
     def __init__(self, searchable: Searchable) -> None:

@@ -15,7 +15,7 @@ from frazil.serving.artifacts.local_copies import LocalCopy
 from frazil.serving.artifacts.parts.part import OpenPart
 from frazil.serving.artifacts.parts.text_part import TextPart
 from frazil.serving.artifacts.parts.vector_part import IndexPart
-from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.verify import ArtifactRefused, Fault
 from frazil.serving.bitmap import Bitmap, Ordinals
 from frazil.serving.search.searchable import Key, Searchable
@@ -209,7 +209,7 @@ class Generation:
         return ArtifactRefused(self._copy.folder, [Fault(code, reason)])
 
 
-def must_not_be_older(current: Generation, entry: Entry) -> None:
+def must_not_be_older(current: Generation, entry: ArtifactEntry) -> None:
     """Refuse an artifact that is older than the one that serves."""
     cut = current.manifest.cut
     same = (cut.stream, cut.table_id) == (entry.cut.stream, entry.cut.table_id)

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from frazil.crash import crash_point
 from frazil.errors import FrazilError, Unavailable
 from frazil.serving.artifacts.local_copies import LocalCopies
-from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.search import ranked_search
-from frazil.serving.search.fresh_documents import Change, Fresh, FreshFull, FreshView
+from frazil.serving.search.fresh_documents import DocumentChange, FreshDocuments, FreshFull, FreshView
 from frazil.serving.search.generation import Generation, must_not_be_older
-from frazil.serving.search.query import Allowed, Ask, Found
+from frazil.serving.search.query import Allowed, Ask, SearchResult
 from frazil.serving.search.searchable import Searchable
-from frazil.serving.search.switch_interval import short_turns
+from frazil.serving.search.switch_interval import short_switch_interval
 
 
 @dataclass(frozen=True)
-class Reading:
+class SearchState:
     """One state, for as long as a reader needs it."""
 
     searchable: Searchable
@@ -36,12 +36,12 @@ class Reading:
     def generation(self) -> Generation | None:
         return self.view.generation
 
-    def search(self, ask: Ask, allowed: Allowed | None = None) -> Found:
+    def search(self, ask: Ask, allowed: Allowed | None = None) -> SearchResult:
         return ranked_search.search(self.searchable, self.view, ask, allowed)
 
 
 @dataclass(frozen=True)
-class Trouble:
+class SwapFailure:
     """Why a generation was not taken, or was left again."""
 
     generation: str
@@ -58,12 +58,12 @@ class ServingStatus:
     fresh_documents: int
     draining: tuple[str, ...]
     """Generations that are over and still have readers."""
-    trouble: Trouble | None
+    trouble: SwapFailure | None
     """Of the last swap or check that failed, until one succeeds: the table is degraded."""
 
 
 @dataclass(frozen=True)
-class Swapped:
+class SwapResult:
     generation: str
     previous: str | None
     seconds: float
@@ -71,10 +71,10 @@ class Swapped:
     """False: a reader still has the previous one, and closes it when it leaves."""
 
 
-Check = Callable[[Reading], None]
+Check = Callable[[SearchState], None]
 
 
-class Serving:
+class ServedGenerations:
     """One table. Any thread may read; one feeds what is fresh; swaps come one after the other."""
 
     def __init__(
@@ -82,13 +82,13 @@ class Serving:
         searchable: Searchable,
         copies: LocalCopies,
         *,
-        fresh: Fresh | None = None,
+        fresh: FreshDocuments | None = None,
         check: Check | None = None,
         drain_seconds: float = 10.0,
     ) -> None:
         """`check` is asked about each generation after it was swapped in, beside its canaries: it raises to go back."""
         self.searchable = searchable
-        self.fresh = Fresh(searchable) if fresh is None else fresh
+        self.fresh = FreshDocuments(searchable) if fresh is None else fresh
         self._copies = copies
         self._check = check
         self._drain_seconds = drain_seconds
@@ -96,13 +96,13 @@ class Serving:
         # Held only while the reference is rebound: never during a fetch, a model's answer or a search.
         self._rebinding = threading.Lock()
         self._view = self.fresh.view(None) if self.fresh.floor == 0 else None
-        self._entry: Entry | None = None
-        self._previous: Entry | None = None
+        self._entry: ArtifactEntry | None = None
+        self._previous: ArtifactEntry | None = None
         self._over: list[Generation] = []
-        self._trouble: Trouble | None = None
+        self._trouble: SwapFailure | None = None
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[SearchState]:
         """The current state, which stays whole until the reader leaves."""
         while True:
             view = self._view
@@ -114,17 +114,17 @@ class Serving:
             if view.generation is None or view.generation.enter():
                 break
         try:
-            yield Reading(self.searchable, view)
+            yield SearchState(self.searchable, view)
         finally:
             if view.generation is not None:
                 view.generation.leave()
 
-    def search(self, ask: Ask, allowed: Callable[[Reading], Allowed] | None = None) -> Found:
+    def search(self, ask: Ask, allowed: Callable[[SearchState], Allowed] | None = None) -> SearchResult:
         """One question over the current state; `allowed` judges the documents of that state."""
         with self.reading() as reading:
             return reading.search(ask, None if allowed is None else allowed(reading))
 
-    def apply(self, changes: Iterable[Change], upto: int) -> None:
+    def apply(self, changes: Iterable[DocumentChange], upto: int) -> None:
         """All changes below this position that were not told yet; searches that begin afterwards see them all.
 
         Raises `FreshFull` if there is no room even without what only a rollback would need.
@@ -145,13 +145,13 @@ class Serving:
                 self.fresh.trim(self._view.generation.watermark)
                 self._view = self.fresh.view(self._view.generation)
 
-    def swap(self, entry: Entry, *, going_back: bool = False) -> Swapped:
+    def swap(self, entry: ArtifactEntry, *, going_back: bool = False) -> SwapResult:
         """Serve this generation: fetch, verify, open beside, rebind, check, drain, release.
 
         If it raises, what served before still does, and `status().trouble` has the reason. One that is older than the
         current one is refused (`artifact_older`), unless `going_back`.
         """
-        with self._swapping, short_turns():
+        with self._swapping, short_switch_interval():
             try:
                 swapped = self._swap(entry, going_back=going_back)
             except Exception as error:
@@ -160,7 +160,7 @@ class Serving:
             self._trouble = None
             return swapped
 
-    def prove(self) -> Trouble | None:
+    def prove(self) -> SwapFailure | None:
         """Ask the current generation its canaries again. If it fails, go back to the previous one, and say why."""
         with self._swapping:
             if self._view is None or self._view.generation is None:
@@ -194,11 +194,11 @@ class Serving:
             if view is not None and view.generation is not None:
                 view.generation.retire()
 
-    def _swap(self, entry: Entry, *, going_back: bool) -> Swapped:
+    def _swap(self, entry: ArtifactEntry, *, going_back: bool) -> SwapResult:
         begun = time.monotonic()
         old = None if self._view is None else self._view.generation
         if old is not None and old.name == entry.generation:
-            return Swapped(old.name, old.name, 0.0, drained=True)
+            return SwapResult(old.name, old.name, 0.0, drained=True)
         if old is not None and not going_back:
             must_not_be_older(old, entry)
         copy = self._copies.fetch(entry)
@@ -226,7 +226,7 @@ class Serving:
         with suppress(FrazilError):
             self._copies.prune([generation.name, *([old.name] if old is not None else [])])
         crash_point("swap_pruned")
-        return Swapped(generation.name, None if old is None else old.name, time.monotonic() - begun, drained)
+        return SwapResult(generation.name, None if old is None else old.name, time.monotonic() - begun, drained)
 
     def _rebind(self, generation: Generation | None) -> None:
         with self._rebinding:
@@ -247,7 +247,7 @@ class Serving:
         return generation.drained(self._drain_seconds)
 
 
-def _trouble(generation: str, error: Exception) -> Trouble:
+def _trouble(generation: str, error: Exception) -> SwapFailure:
     code = error.code if isinstance(error, FrazilError) else "internal"
     reason = error.message if isinstance(error, FrazilError) else str(error)
-    return Trouble(generation, code, reason, time.time())
+    return SwapFailure(generation, code, reason, time.time())

@@ -13,13 +13,13 @@ from frazil.serving.search.query import Ask, Hit
 from frazil.serving.search.ranking import Ranked
 from frazil.serving.search.searchable import Searchable
 from frazil.serving.text.query_syntax import TextQuery, read_query
-from frazil.serving.text.snippet import Snippet, best_snippet
+from frazil.serving.text.snippet import TextSnippet, best_snippet
 
 _NOTHING_ASKED = read_query("", ())
 _CHUNK_COLUMNS = ("number", "start", "end", "text")
 
 
-class Place(NamedTuple):
+class HitPlace(NamedTuple):
     """Where a hit stands in the ranking by vector and in that by words."""
 
     near: int | None
@@ -40,7 +40,7 @@ def hits(
     view: FreshView,
     ask: Ask,
     query: TextQuery | None,
-    best: Sequence[tuple[Place, float]],
+    best: Sequence[tuple[HitPlace, float]],
     by_vector: Ranked,
     by_text: Ranked,
 ) -> tuple[Hit, ...]:
@@ -71,7 +71,7 @@ def hits(
 
 
 def _found(
-    view: FreshView, ask: Ask, best: Sequence[tuple[Place, float]], by_vector: Ranked, by_text: Ranked
+    view: FreshView, ask: Ask, best: Sequence[tuple[HitPlace, float]], by_vector: Ranked, by_text: Ranked
 ) -> list[_Found]:
     # All at once: taking numbers out of arrays one by one is half the work for ten hits.
     near, pieces, near_scores = by_vector.numbers.tolist(), by_vector.pieces.tolist(), by_vector.scores.tolist()
@@ -158,7 +158,7 @@ def _snippet(
     chunk: Chunk | None,
     *,
     worded: bool,
-) -> tuple[Snippet | None, str]:
+) -> tuple[TextSnippet | None, str]:
     """From the column that shows most of the words, if it was found by them; else from the chunk."""
     if not ask.snippet_characters:
         return None, ""

@@ -13,7 +13,7 @@ from frazil.errors import InvalidInput
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.bitmap import Bitmap
 from frazil.serving.search.searchable import Key
-from frazil.serving.text.snippet import Snippet
+from frazil.serving.text.snippet import TextSnippet
 
 Mode = Literal["vector", "text", "hybrid"]
 MAX_K = 1_000
@@ -93,13 +93,13 @@ class Hit(NamedTuple):
     text_score: float | None = None
     chunk: Chunk | None = None
     """The chunk that is nearest, if it was found by vector."""
-    snippet: Snippet | None = None
+    snippet: TextSnippet | None = None
     snippet_column: str = ""
     """Where the snippet is from; empty: from the chunk."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The hits, best first, and the one state that all of them are from."""
 
     hits: tuple[Hit, ...]

@@ -16,8 +16,8 @@ from frazil.serving.bitmap import Bitmap, Ordinals
 from frazil.serving.search.fresh_documents import FreshView
 from frazil.serving.search.fusion import Ranking, fuse
 from frazil.serving.search.generation import Mask
-from frazil.serving.search.hydration import Place, hits
-from frazil.serving.search.query import Allowed, Ask, Found
+from frazil.serving.search.hydration import HitPlace, hits
+from frazil.serving.search.query import Allowed, Ask, SearchResult
 from frazil.serving.search.ranking import NOTHING, Floats, Ranked, joined, ranked
 from frazil.serving.search.searchable import Searchable
 from frazil.serving.text.query_syntax import TextQuery, read_query
@@ -46,7 +46,7 @@ class _Sight:
         return 0 if self.view.generation is None else self.view.generation.rows
 
 
-def search(searchable: Searchable, view: FreshView, ask: Ask, allowed: Allowed | None = None) -> Found:
+def search(searchable: Searchable, view: FreshView, ask: Ask, allowed: Allowed | None = None) -> SearchResult:
     """Answer from this state and no other. The caller is a reader of its generation meanwhile."""
     query, vector = _understood(searchable, ask)
     sight = _sight(view, allowed or Allowed(), by_vector=vector is not None)
@@ -58,7 +58,7 @@ def search(searchable: Searchable, view: FreshView, ask: Ask, allowed: Allowed |
         best = [(at, score) for at, score in best if score >= ask.min_score]
     generation = view.generation
     cut = None if generation is None else generation.manifest.cut
-    return Found(
+    return SearchResult(
         hits=hits(searchable, view, ask, query, best[ask.offset : ask.reach], by_vector, by_text),
         generation=None if generation is None else generation.name,
         snapshot_id=None if cut is None else cut.snapshot_id,
@@ -193,12 +193,12 @@ def _by_text(sight: _Sight, query: TextQuery, wanted: int, ask: Ask) -> Ranked:
     return joined(old, Ranked(new.scores, new.numbers + sight.offset, new.pieces), wanted)
 
 
-def _best(ask: Ask, by_vector: Ranked, by_text: Ranked) -> list[tuple[Place, float]]:
+def _best(ask: Ask, by_vector: Ranked, by_text: Ranked) -> list[tuple[HitPlace, float]]:
     """Which places of the rankings are the answer, best first, each with its score."""
     if ask.mode == "vector":
-        return [(Place(at, None), score) for at, score in enumerate(by_vector.scores.tolist())]
+        return [(HitPlace(at, None), score) for at, score in enumerate(by_vector.scores.tolist())]
     if ask.mode == "text":
-        return [(Place(None, at), score) for at, score in enumerate(by_text.scores.tolist())]
+        return [(HitPlace(None, at), score) for at, score in enumerate(by_text.scores.tolist())]
     near, worded = by_vector.numbers.tolist(), by_text.numbers.tolist()
     fused: dict[int, float] = {}
     depth = _FUSED
@@ -213,7 +213,7 @@ def _best(ask: Ask, by_vector: Ranked, by_text: Ranked) -> list[tuple[Place, flo
     best = list(fused.items())[: ask.reach]
     places_near = {number: at for at, number in enumerate(near)}
     places_worded = {number: at for at, number in enumerate(worded)}
-    return [(Place(places_near.get(number), places_worded.get(number)), score) for number, score in best]
+    return [(HitPlace(places_near.get(number), places_worded.get(number)), score) for number, score in best]
 
 
 def _row(found: tuple[Floats, Ordinals]) -> tuple[Floats, Ordinals]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.embedding import Answer, Chunk, Model, checked, chunked, document_text, embedded
+from frazil.embedding import Chunk, Model, RawVectors, checked, chunked, document_text, embedded
 from frazil.events.declaration import Chunking
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.text.analysis import DEFAULT_LANGUAGE
@@ -72,5 +72,5 @@ class Searchable:
         text = document_text(row.get(column) for column in self.text)
         if row.get(column) is None:
             return Pieces((), (), np.empty((0, dims), np.float32))
-        outcome = checked(Answer(np.atleast_2d(np.asarray(row[column], dtype=np.float32))), 1, dims)
+        outcome = checked(RawVectors(np.atleast_2d(np.asarray(row[column], dtype=np.float32))), 1, dims)
         return Pieces((Chunk(0, 0, len(text), text),), tuple(outcome.of.tolist()), outcome.vectors)

@@ -41,7 +41,7 @@ _TURNS = _Turns()
 
 
 @contextmanager
-def short_turns() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     _TURNS.shorten()
     try:
         yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from frazil.serving.sql.query import Relation as Relation
     from frazil.serving.sql.query import Result as Result
     from frazil.serving.sql.query import TableRef as TableRef
-    from frazil.serving.sql.query import Tail as Tail
+    from frazil.serving.sql.query import TailRows as TailRows
     from frazil.serving.sql.settings import QuerySettings as QuerySettings
 
 __getattr__, __all__ = lazy_door(__name__)

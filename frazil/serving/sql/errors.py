@@ -78,12 +78,12 @@ _BY_CODE: dict[str, type[FrazilError]] = {
 _LONGEST_TEXT = 4000
 
 
-def told(error: FrazilError) -> dict[str, Any]:
+def encode_error(error: FrazilError) -> dict[str, Any]:
     """An error in the form in which a worker reports it."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
-def heard(report: dict[str, Any]) -> FrazilError:
+def decode_error(report: dict[str, Any]) -> FrazilError:
     """The error that a worker reported; a worker is not trusted, so that an unknown code is a plain failure."""
     kind = _BY_CODE.get(str(report.get("code")), QueryFailed)
     return kind(str(report.get("message", ""))[:_LONGEST_TEXT], hint=str(report.get("hint", ""))[:_LONGEST_TEXT])

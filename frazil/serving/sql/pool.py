@@ -18,18 +18,18 @@ import pyarrow as pa
 
 from frazil.errors import Misconfigured, TooLarge, Unavailable
 from frazil.serving.bitmap import Bitmap
-from frazil.serving.sql.errors import QueryTimeout, WorkerLost, heard
+from frazil.serving.sql.errors import QueryTimeout, WorkerLost, decode_error
 from frazil.serving.sql.fair_queue import FairQueue, Slot
 from frazil.serving.sql.frames import BrokenFrame, Frame
 from frazil.serving.sql.query import Query, Relation, Result, Statement
 from frazil.serving.sql.sent_tails import as_stream
 from frazil.serving.sql.settings import QuerySettings
 from frazil.serving.sql.stall_clock import StallClock
-from frazil.serving.sql.statement_cache import Judged, judged_from
-from frazil.serving.sql.worker.selection import Selection
-from frazil.serving.sql.worker.views import shown, sql_type
+from frazil.serving.sql.statement_cache import StatementCache, judged_from
+from frazil.serving.sql.worker.selection import RowSelection
+from frazil.serving.sql.worker.views import encode_relation, sql_type
 from frazil.serving.sql.worker_config import make_folders, outfit
-from frazil.serving.sql.worker_processes import Flock, NurseryGone, WorkerLink
+from frazil.serving.sql.worker_processes import ForkServerGone, WorkerConnection, WorkerProcesses
 from frazil.storage import Warehouse
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _RETRY_SECONDS = 0.5
 # The part of its patience that the pool has with a query while another owner's waits.
 _HURRIED = 0.4
 
-_Request = Callable[[WorkerLink], tuple[dict[str, Any], Sequence[bytes]]]
+_Request = Callable[[WorkerConnection], tuple[dict[str, Any], Sequence[bytes]]]
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class _Lease:
     """A worker for one query: waited for, then held. The worker goes back when the query leaves, whatever happened."""
 
     arrived: asyncio.Future[None]
-    worker: WorkerLink | None = None
+    worker: WorkerConnection | None = None
     is_fit: bool = True
     """Whether the worker can serve another query: it is whole, quick, and in the middle of nothing."""
 
@@ -68,9 +68,9 @@ class QueryPool:
         self._keeper: asyncio.Task[None] | None = None
         self._queue = FairQueue(settings, self._on_slow)
         self._stall = StallClock()
-        self._idle: list[WorkerLink] = []
+        self._idle: list[WorkerConnection] = []
         self._leases: dict[Slot, _Lease] = {}
-        self._judged = Judged()
+        self._judged = StatementCache()
         self._starting: set[asyncio.Task[None]] = set()
         self._replaced = 0
         self._walls: dict[str, str] = {}
@@ -165,14 +165,14 @@ class QueryPool:
         is killed at once.
         """
 
-        def request(worker: WorkerLink) -> tuple[dict[str, Any], Sequence[bytes]]:
+        def request(worker: WorkerConnection) -> tuple[dict[str, Any], Sequence[bytes]]:
             shown_now = relations()
             delivery = worker.tails.delivery(shown_now)
             header = {
                 "do": "run",
                 "sql": query.sql,
                 "parameters": query.parameters,
-                "relations": [shown(relation, self._salt_of) for relation in shown_now],
+                "relations": [encode_relation(relation, self._salt_of) for relation in shown_now],
                 "format": query.format,
                 "max_rows": query.max_rows,
                 "max_bytes": query.max_bytes,
@@ -196,7 +196,7 @@ class QueryPool:
             raise _lost() from error
 
     async def select(
-        self, selection: Selection, rows: Path | pa.Table, size: int, *, owner: str, timeout_seconds: float
+        self, selection: RowSelection, rows: Path | pa.Table, size: int, *, owner: str, timeout_seconds: float
     ) -> Bitmap:
         """Which rows the selection chooses: of an artifact's DuckDB file, or of these.
 
@@ -217,7 +217,7 @@ class QueryPool:
             raise _lost() from error
 
     async def show(
-        self, selection: Selection, rows: pa.Table, *, owner: str, timeout_seconds: float
+        self, selection: RowSelection, rows: pa.Table, *, owner: str, timeout_seconds: float
     ) -> list[list[Any]]:
         """These rows as the caller may see them, each behind its place; values as JSON answers have them."""
         header = {"do": "show", "selection": selection.told(self._salt_of)}
@@ -246,7 +246,7 @@ class QueryPool:
             # Not sooner: a slow query that has left needs no worker in its stead.
             self._fill()
         if "error" in frame.header:
-            raise heard(dict(frame.header["error"]))
+            raise decode_error(dict(frame.header["error"]))
         return frame, queued
 
     @asynccontextmanager
@@ -317,7 +317,7 @@ class QueryPool:
             lease.worker.slow_down()
         self._fill()
 
-    def _give(self, worker: WorkerLink) -> None:
+    def _give(self, worker: WorkerConnection) -> None:
         """A worker is free: for the query that waits longest for one, or for the next."""
         self._idle.append(worker)
         self._hand_out()
@@ -336,7 +336,7 @@ class QueryPool:
                     return
                 lease.arrived.set_result(None)
 
-    def _take_idle(self) -> WorkerLink | None:
+    def _take_idle(self) -> WorkerConnection | None:
         while self._idle:
             worker = self._idle.pop()
             if worker.is_sound():
@@ -345,13 +345,13 @@ class QueryPool:
             self._discard(worker)
         return None
 
-    def _discard(self, worker: WorkerLink) -> None:
+    def _discard(self, worker: WorkerConnection) -> None:
         worker.kill()
         self._replaced += 1
         self._stall.moved()
         self._note_workers()
 
-    def _on_gone(self, worker: WorkerLink) -> None:
+    def _on_gone(self, worker: WorkerConnection) -> None:
         if worker in self._idle:
             self._idle.remove(worker)
             self._replaced += 1
@@ -395,11 +395,11 @@ class QueryPool:
         if not worker.gone:
             self._give(worker)
 
-    async def _first_worker(self) -> WorkerLink:
+    async def _first_worker(self) -> WorkerConnection:
         while True:
             try:
                 return await self._flock.spawn()
-            except (NurseryGone, TimeoutError, asyncio.IncompleteReadError, OSError, BrokenFrame, KeyError) as error:
+            except (ForkServerGone, TimeoutError, asyncio.IncompleteReadError, OSError, BrokenFrame, KeyError) as error:
                 _log.warning("the first query worker did not start", extra={"reason": repr(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -419,8 +419,8 @@ class QueryPool:
         """The salt of a domain of hashes. Whoever finds one out learns nothing of the others."""
         return hmac.new(self._salt, domain.encode(), "sha256").hexdigest()
 
-    async def _new_flock(self) -> Flock:
-        flock = Flock(
+    async def _new_flock(self) -> WorkerProcesses:
+        flock = WorkerProcesses(
             outfit(self._settings, self._warehouse, self._readable),
             int(self._settings.tail_memory),
             self._on_gone,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.serving.sql.worker.entity_overlay import Folding
+from frazil.serving.sql.worker.entity_overlay import EntityOverlay
 
 
 @dataclass(frozen=True)
-class Tail:
+class TailRows:
     """Events above a snapshot: the rows with start <= _seq < end. A worker keeps them from one query to the next."""
 
     key: str
@@ -35,13 +35,13 @@ class Relation:
     """The address of the file that describes the table; None while nothing is committed."""
     snapshot_id: int | None
     """The snapshot to read; None for the one that is current in `metadata`, which then has all of `columns`."""
-    tail: Tail | None = None
+    tail: TailRows | None = None
     where: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
     """By column: null, hash or redact."""
     hash_domains: Mapping[str, str] = field(default_factory=dict)
     """For each column that is masked by hash, what its salt is made from."""
-    folding: Folding | None = None
+    folding: EntityOverlay | None = None
     """For an entity: `metadata` is its base, `tail` the end of its history, and this is how they make its state."""
     lines: str | None = None
     """Instead of `metadata`: a glob of files with one JSON object a line."""

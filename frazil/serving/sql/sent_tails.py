@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.serving.sql.query import Relation, Tail
+from frazil.serving.sql.query import Relation, TailRows
 
 _MOST_KEYS = 64
 # Rows below the cut are left where they are until they outnumber the others by far: letting them go copies the rest.
@@ -24,7 +24,7 @@ class _Kept:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class TailDelivery:
     """What to tell a worker about tails before it runs a statement."""
 
     tails: list[dict[str, Any]] = field(default_factory=list)
@@ -32,16 +32,16 @@ class Delivery:
     buffers: list[bytes] = field(default_factory=list)
 
 
-class TailLedger:
+class SentTails:
     """The tails of one worker."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    def delivery(self, relations: Sequence[Relation]) -> Delivery:
+    def delivery(self, relations: Sequence[Relation]) -> TailDelivery:
         """What this worker lacks. The worker takes it before anything else, so that it counts as delivered."""
-        delivery = Delivery()
+        delivery = TailDelivery()
         tails = [relation.tail for relation in relations if relation.tail is not None]
         used: set[str] = set()
         # By position: when two cuts of one stream meet in a statement, the lower one decides where the tail begins.
@@ -51,7 +51,7 @@ class TailLedger:
         self._make_room(used, delivery)
         return delivery
 
-    def _deliver(self, tail: Tail, in_use: bool, delivery: Delivery) -> None:
+    def _deliver(self, tail: TailRows, in_use: bool, delivery: TailDelivery) -> None:
         # Thousands of batches of one row become one: the engine's cost is by batch, and so is that of their size.
         kept = self._kept.get(tail.key)
         if kept is None or (not in_use and not kept.low <= tail.start <= kept.high):
@@ -71,7 +71,7 @@ class TailLedger:
         if rows is not None or keep_from is not None:
             delivery.tails.append(_told(tail.key, False, keep_from, rows, delivery))
 
-    def _outgrown(self, kept: _Kept, tail: Tail) -> int | None:
+    def _outgrown(self, kept: _Kept, tail: TailRows) -> int | None:
         idle, live = tail.start - kept.low, kept.high - tail.start
         if idle <= 2 * live + _IDLE_ROWS:
             return None
@@ -79,7 +79,7 @@ class TailLedger:
         kept.low = tail.start
         return tail.start
 
-    def _make_room(self, used: set[str], delivery: Delivery) -> None:
+    def _make_room(self, used: set[str], delivery: TailDelivery) -> None:
         for key in [key for key in self._kept if key not in used]:
             if len(self._kept) <= _MOST_KEYS and sum(kept.size for kept in self._kept.values()) <= self._max_bytes:
                 return
@@ -87,7 +87,9 @@ class TailLedger:
             delivery.forget.append(key)
 
 
-def _told(key: str, fresh: bool, keep_from: int | None, rows: pa.Table | None, delivery: Delivery) -> dict[str, Any]:
+def _told(
+    key: str, fresh: bool, keep_from: int | None, rows: pa.Table | None, delivery: TailDelivery
+) -> dict[str, Any]:
     at = None
     if rows is not None:
         at = len(delivery.buffers)

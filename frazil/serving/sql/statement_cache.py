@@ -12,7 +12,7 @@ _MOST = 1000
 _MOST_BYTES = 8 << 20
 
 
-class Judged:
+class StatementCache:
     def __init__(self) -> None:
         self._known: OrderedDict[str, Statement] = OrderedDict()
         self._bytes = 0

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import ParseResult, urlparse
 
 from frazil.serving.sql.settings import QuerySettings
-from frazil.serving.sql.worker.sandbox import Doors
+from frazil.serving.sql.worker.sandbox import SandboxRules
 from frazil.storage import Warehouse
 
 # What an S3 client reads: addresses of hosts, and whom to trust.
@@ -23,12 +23,12 @@ def outfit(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Pat
     if warehouse.is_s3:
         endpoint = urlparse(warehouse.endpoint or f"https://s3.{warehouse.region}.amazonaws.com")
         port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
-        doors = Doors((*more, *_HOSTS, *_TRUST), port, names=not _is_address(endpoint.hostname or ""))
+        doors = SandboxRules((*more, *_HOSTS, *_TRUST), port, names=not _is_address(endpoint.hostname or ""))
         directories = [warehouse.url.rstrip("/") + "/"]
         secret: dict[str, Any] | None = _secret(warehouse, endpoint)
     else:
         folder = str(warehouse.folder())
-        doors = Doors((folder, *more))
+        doors = SandboxRules((folder, *more))
         # The engine compares texts: the same folder in both of its spellings.
         directories, secret = [f"{folder}/", f"file://{folder}/"], None
     return {

@@ -16,7 +16,7 @@ from typing import Any
 
 from frazil.errors import Misconfigured
 from frazil.serving.sql.frames import Frame, pack, read_frame
-from frazil.serving.sql.sent_tails import TailLedger
+from frazil.serving.sql.sent_tails import SentTails
 
 _log = logging.getLogger(__name__)
 _AWAKE_SECONDS = 60.0
@@ -43,15 +43,15 @@ def child_environment() -> dict[str, str]:
 
 
 @dataclass(eq=False)
-class WorkerLink:
+class WorkerConnection:
     """One worker, seen from the pool."""
 
-    flock: Flock
+    flock: WorkerProcesses
     number: int
     pid: int
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    tails: TailLedger
+    tails: SentTails
     walls: dict[str, str] = field(default_factory=dict)
     gone: str = ""
 
@@ -75,20 +75,20 @@ class WorkerLink:
         self.flock.tell("slow", self.number)
 
 
-class NurseryGone(Exception):
+class ForkServerGone(Exception):
     """The nursery ended; another one has to be started."""
 
 
-class Flock:
+class WorkerProcesses:
     """A running nursery and the workers it forked."""
 
-    def __init__(self, outfit: dict[str, Any], tail_bytes: int, on_gone: Callable[[WorkerLink], None]) -> None:
+    def __init__(self, outfit: dict[str, Any], tail_bytes: int, on_gone: Callable[[WorkerConnection], None]) -> None:
         self._outfit = outfit
         self._tail_bytes = tail_bytes
         self._on_gone = on_gone
         self._numbers = 0
         self._born: dict[int, asyncio.Future[int]] = {}
-        self.workers: dict[int, WorkerLink] = {}
+        self.workers: dict[int, WorkerConnection] = {}
         self.threads = 0
         self.ended = asyncio.Event()
 
@@ -107,7 +107,7 @@ class Flock:
                 self.threads = await self._awake
         except BaseException as error:
             self.end()
-            if isinstance(error, TimeoutError | NurseryGone | OSError):
+            if isinstance(error, TimeoutError | ForkServerGone | OSError):
                 raise _not_started() from error
             raise
 
@@ -131,24 +131,24 @@ class Flock:
             raise
         loop.add_reader(self._sock.fileno(), self._hear)
 
-    async def spawn(self) -> WorkerLink:
-        """A new worker with its walls up. `NurseryGone` or `TimeoutError` when there is none to be had."""
+    async def spawn(self) -> WorkerConnection:
+        """A new worker with its walls up. `ForkServerGone` or `TimeoutError` when there is none to be had."""
         if self.ended.is_set():
-            raise NurseryGone
+            raise ForkServerGone
         self._numbers += 1
         number = self._numbers
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         born: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._born[number] = born
-        link: WorkerLink | None = None
+        link: WorkerConnection | None = None
         try:
             with theirs:
                 self.tell("spawn", number, [theirs.fileno()])
             async with asyncio.timeout(_READY_SECONDS):
                 pid = await born
                 reader, writer = await asyncio.open_unix_connection(sock=ours)
-                link = self.workers[number] = WorkerLink(
-                    self, number, pid, reader, writer, TailLedger(self._tail_bytes)
+                link = self.workers[number] = WorkerConnection(
+                    self, number, pid, reader, writer, SentTails(self._tail_bytes)
                 )
                 link.walls = dict((await read_frame(reader, _HEADER_BYTES)).header["ready"])
                 return link
@@ -173,7 +173,7 @@ class Flock:
         self._process.wait()
         for future in (self._awake, *self._born.values()):
             if not future.done():
-                future.set_exception(NurseryGone())
+                future.set_exception(ForkServerGone())
                 # Nobody may be waiting any more.
                 future.exception()
         for link in list(self.workers.values()):
@@ -213,7 +213,7 @@ class Flock:
         elif (link := self.workers.get(int(news["gone"]))) is not None:
             self._lost(link, str(news["reason"]))
 
-    def _lost(self, link: WorkerLink, reason: str) -> None:
+    def _lost(self, link: WorkerConnection, reason: str) -> None:
         self.workers.pop(link.number, None)
         link.gone = reason
         with contextlib.suppress(RuntimeError):

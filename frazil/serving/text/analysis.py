@@ -21,7 +21,7 @@ _LONGEST_TERM = 100
 
 
 @dataclass(frozen=True)
-class Token:
+class TextToken:
     """A term and the characters of the text that it came from."""
 
     term: str
@@ -51,11 +51,13 @@ class Analyzer:
     def terms(self, text: str) -> list[str]:
         return self.engine.analyze(text)
 
-    def tokens(self, text: str, wanted: Callable[[str], bool] = lambda term: True) -> list[Token]:
+    def tokens(self, text: str, wanted: Callable[[str], bool] = lambda term: True) -> list[TextToken]:
         """The tokens whose terms are wanted."""
         found = self.engine.pre_tokenize(text).tokens
         return [
-            Token(term, token.char_offset_from, token.char_offset_to) for token in found if wanted(term := token.text)
+            TextToken(term, token.char_offset_from, token.char_offset_to)
+            for token in found
+            if wanted(term := token.text)
         ]
 
 

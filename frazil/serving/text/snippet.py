@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from frazil.serving.text.analysis import Token, stems, words
+from frazil.serving.text.analysis import TextToken, stems, words
 from frazil.serving.text.query_syntax import TextQuery
 
 DEFAULT_CHARACTERS = 200
@@ -16,7 +16,7 @@ _MAX_TEXT = 100_000
 
 
 @dataclass(frozen=True)
-class Snippet:
+class TextSnippet:
     """`text[start:end]` of the document, and the marked ranges within the snippet, in characters."""
 
     text: str
@@ -35,16 +35,16 @@ class Snippet:
 
 def best_snippet(
     query: TextQuery, text: str, *, column: str, language: str, characters: int = DEFAULT_CHARACTERS
-) -> Snippet:
+) -> TextSnippet:
     """The stretch of at most so many characters that holds most of what was asked for; the beginning if none."""
     text = text[:_MAX_TEXT]
     marked = _marked(query, text, column, language)
     start, end = _around(text, *_densest(marked, characters), characters)
     inside = [token for token in marked if start <= token.start and token.end <= end]
-    return Snippet(text[start:end], start, tuple((token.start - start, token.end - start) for token in inside))
+    return TextSnippet(text[start:end], start, tuple((token.start - start, token.end - start) for token in inside))
 
 
-def _marked(query: TextQuery, text: str, column: str, language: str) -> list[Token]:
+def _marked(query: TextQuery, text: str, column: str, language: str) -> list[TextToken]:
     terms, begun = _asked(query, column, language)
     by_stem = stems(language).tokens(text, terms.__contains__) if terms else []
     if not begun:
@@ -61,7 +61,7 @@ def _asked(query: TextQuery, column: str, language: str) -> tuple[frozenset[str]
     return terms, tuple(term for word in asked if word.prefix for term in words(language).terms(word.text)[-1:])
 
 
-def _densest(marked: list[Token], characters: int) -> tuple[int, int]:
+def _densest(marked: list[TextToken], characters: int) -> tuple[int, int]:
     """From where to where most different terms stand within so many characters."""
     best, stretch, first = (0, 0), (0, 0), 0
     held: Counter[str] = Counter()

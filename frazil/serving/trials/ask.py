@@ -29,7 +29,7 @@ _LIMITS: Mapping[str, tuple[int, int]] = {
 
 
 @dataclass(frozen=True)
-class Question:
+class EvalQuestion:
     """One of an eval set: a text or a vector, and the documents that should be found, where somebody knows."""
 
     text: str | None = None
@@ -54,7 +54,7 @@ class TrialAsk:
     k: int = 10
     queries: int = 200
     """How many are made from the data, where none are given."""
-    eval_set: tuple[Question, ...] = ()
+    eval_set: tuple[EvalQuestion, ...] = ()
     max_vectors: int = 100_000
     """Of more than these a sample is tried."""
     rule: str = str(Rule())
@@ -141,7 +141,7 @@ def _names(told: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _eval_set(told: Any) -> tuple[Question, ...]:
+def _eval_set(told: Any) -> tuple[EvalQuestion, ...]:
     if told is None:
         return ()
     if not isinstance(told, list | tuple) or not 1 <= len(told) <= MAX_QUERIES:
@@ -151,7 +151,7 @@ def _eval_set(told: Any) -> tuple[Question, ...]:
     return tuple(_question(number, one) for number, one in enumerate(told))
 
 
-def _question(number: int, told: Any) -> Question:
+def _question(number: int, told: Any) -> EvalQuestion:
     words = {"text": told} if isinstance(told, str) else told
     if not isinstance(words, Mapping):
         raise bad_trial(f"query {number} is neither a text nor an object", '{"text": "…", "expected": ["id"]}')
@@ -169,7 +169,7 @@ def _question(number: int, told: Any) -> Question:
         expected = [expected]
     if not isinstance(expected, list | tuple) or not all(isinstance(one, str) for one in expected):
         raise bad_trial(f"`expected` of query {number} is a list of ids", '["n1"]')
-    return Question(text, None if vector is None else tuple(map(float, vector)), tuple(expected))
+    return EvalQuestion(text, None if vector is None else tuple(map(float, vector)), tuple(expected))
 
 
 def _finite(number: Any) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from frazil.embedding import ModelSpec, embedded, open_model
-from frazil.serving.trials.ask import Question
+from frazil.serving.trials.ask import EvalQuestion
 from frazil.serving.trials.eval_set import embedded_questions, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.measure import VECTORS
 from frazil.serving.vectors.brute_force import nearest_by_brute_force
@@ -40,7 +40,7 @@ class Compare:
 
     folder: Path
     documents: tuple[str, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[EvalQuestion, ...]
     model: ModelSpec | None
     version: str
     k: int

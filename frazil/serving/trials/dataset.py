@@ -20,15 +20,15 @@ from frazil.errors import Conflict, NotFound
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import FilePlan, FileRange, plan_files, read_range, rows_by, whole_files
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.lake.derived import EmbeddedUpTo, embedded_up_to, embeddings_table
+from frazil.lake.derived import EmbeddingProgress, embedded_up_to, embeddings_table
 from frazil.serving.artifacts.contents import CHUNKS, ROWS, Contents
 from frazil.serving.artifacts.manifest import MANIFEST, decode_manifest, seal_of
-from frazil.serving.artifacts.register import Entry
+from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.shelf import Shelf
 from frazil.serving.artifacts.verify import ArtifactRefused, Fault
 from frazil.serving.artifacts.write import hashed
 from frazil.serving.trials.measure import VECTORS
-from frazil.serving.trials.rule import Now
+from frazil.serving.trials.rule import CurrentIndex
 from frazil.serving.vectors.exact_search import Floats
 
 Ints = npt.NDArray[np.int64]
@@ -94,17 +94,17 @@ def model_of(spec: TableSpec) -> str:
     return OWN if spec.searched.vector is not None else spec.searched.model
 
 
-def now_of(lake: Lake, table: LakeTable, shelf: Shelf, model: str) -> Now:
+def now_of(lake: Lake, table: LakeTable, shelf: Shelf, model: str) -> CurrentIndex:
     """What there is of the shelf's vectors, without reading one; `NotFound` if there are none."""
     entry = _current(shelf, model)
     if entry is not None and entry.model is not None:
-        return Now(shelf.table, model, entry.model.version, entry.model.dims, entry.counts.vectors)
+        return CurrentIndex(shelf.table, model, entry.model.version, entry.model.dims, entry.counts.vectors)
     embeddings = embeddings_table(lake, table.name)
     state = embedded_up_to(embeddings, model)
     count = rows_by(embeddings, "model").get(model, 0) if embeddings is not None else 0
     if state is None or not count:
         raise _no_vectors(table, model)
-    return Now(shelf.table, model, state.version, state.dims, count)
+    return CurrentIndex(shelf.table, model, state.version, state.dims, count)
 
 
 def take(
@@ -117,14 +117,14 @@ def take(
     return from_rows(lake, table, shelf.table, model, folder, max_vectors=max_vectors, seed=seed)
 
 
-def _current(shelf: Shelf, model: str) -> Entry | None:
+def _current(shelf: Shelf, model: str) -> ArtifactEntry | None:
     entry = shelf.register().current
     is_of_model = entry is not None and entry.model is not None and entry.model.name == model
     return entry if is_of_model and entry is not None and entry.counts.vectors else None
 
 
 def _from_artifact(
-    spec: TableSpec, shelf: Shelf, entry: Entry, folder: Path, *, max_vectors: int, seed: int
+    spec: TableSpec, shelf: Shelf, entry: ArtifactEntry, folder: Path, *, max_vectors: int, seed: int
 ) -> Dataset:
     copy = folder / "artifact"
     copy.mkdir(parents=True)
@@ -155,7 +155,7 @@ def _from_artifact(
     )
 
 
-def _fetch(shelf: Shelf, entry: Entry, copy: Path) -> None:
+def _fetch(shelf: Shelf, entry: ArtifactEntry, copy: Path) -> None:
     """The files that are needed here, each proven by the seal in the registry."""
     raw = shelf.objects.get(shelf.key(entry.generation, MANIFEST))
     if seal_of(raw) != entry.seal:
@@ -177,7 +177,7 @@ def from_rows(
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredDataset:
     """The chunks of one model in the table of vectors, without their vectors."""
 
     plan: FilePlan
@@ -185,7 +185,7 @@ class Stored:
     rows: pa.Table
     newest: Ints
     """The numbers of the rows that are the newest of their chunk, ascending."""
-    state: EmbeddedUpTo
+    state: EmbeddingProgress
     snapshot_id: int | None
 
     def documents(self) -> list[str]:
@@ -212,7 +212,7 @@ class Stored:
         )
 
 
-def stored_rows(lake: Lake, table: LakeTable, model: str) -> Stored:
+def stored_rows(lake: Lake, table: LakeTable, model: str) -> StoredDataset:
     """What the table has of this model; `NotFound` if that is nothing, or its first run has not ended."""
     embeddings = embeddings_table(lake, table.name)
     state = embedded_up_to(embeddings, model)
@@ -223,7 +223,7 @@ def stored_rows(lake: Lake, table: LakeTable, model: str) -> Stored:
     newest = _newest(rows, state.version, state.dims)
     if not len(newest):
         raise _no_vectors(table, model)
-    return Stored(plan, tuple(files), rows, newest, state, embeddings.snapshot_id)
+    return StoredDataset(plan, tuple(files), rows, newest, state, embeddings.snapshot_id)
 
 
 def _read(plan: FilePlan, file: FileRange, schema: pa.Schema) -> pa.Table:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from frazil.embedding import ModelSpec, chunked, embedded, open_model
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.declaration import Chunking
-from frazil.serving.trials.ask import Question
+from frazil.serving.trials.ask import EvalQuestion
 from frazil.serving.trials.measure import QUERIES, TRUE_SCORES, VECTORS
 from frazil.serving.vectors.brute_force import nearest_by_brute_force
 from frazil.serving.vectors.exact_search import Floats
@@ -38,7 +38,7 @@ _LEAST_QUERIES = 10
 
 @dataclass(frozen=True)
 class EvalSet:
-    questions: tuple[Question, ...]
+    questions: tuple[EvalQuestion, ...]
     asked: str
     """sentences, mixed or given."""
 
@@ -53,11 +53,11 @@ def made_from(dataset: Dataset, number: int, seed: int, *, has_model: bool) -> E
     order = random.permutation(len(dataset)).tolist()
     if not has_model or not any(text.strip() for text in dataset.texts):
         return EvalSet(tuple(_mixed(dataset, order[:number], random)), "mixed")
-    found: list[Question] = []
+    found: list[EvalQuestion] = []
     for ordinal in order:
         piece = piece_of(dataset.texts[ordinal], random)
         if piece is not None:
-            found.append(Question(text=piece, expected=(dataset.documents[ordinal],)))
+            found.append(EvalQuestion(text=piece, expected=(dataset.documents[ordinal],)))
         if len(found) == number:
             break
     if not found:
@@ -81,7 +81,7 @@ def piece_of(text: str, random: np.random.Generator) -> str | None:
     return " ".join(words[first : first + take])
 
 
-def _mixed(dataset: Dataset, ordinals: Sequence[int], random: np.random.Generator) -> list[Question]:
+def _mixed(dataset: Dataset, ordinals: Sequence[int], random: np.random.Generator) -> list[EvalQuestion]:
     vectors = dataset.vectors
     found = []
     for ordinal in ordinals:
@@ -89,12 +89,12 @@ def _mixed(dataset: Dataset, ordinals: Sequence[int], random: np.random.Generato
         vector = _NEARER * vectors[ordinal] + (1 - _NEARER) * vectors[other]
         length = float(np.linalg.norm(vector))
         if length > 0:
-            found.append(Question(vector=tuple((vector / length).tolist())))
+            found.append(EvalQuestion(vector=tuple((vector / length).tolist())))
     return found
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedEvalSet:
     """Which questions became queries, in their order, and why others did not."""
 
     kept: tuple[int, ...]
@@ -106,14 +106,14 @@ class Prepare:
     """Embed the questions and find the truth about them by brute force; both are written beside the vectors."""
 
     folder: Path
-    questions: tuple[Question, ...]
+    questions: tuple[EvalQuestion, ...]
     model: ModelSpec | None
     version: str
     k: int
     is_made: bool
     """Queries that were made and came out equal to a stored vector are left out."""
 
-    def run(self) -> Prepared:
+    def run(self) -> PreparedEvalSet:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         scores, _ = nearest_by_brute_force(vectors, queries, self.k)
@@ -126,11 +126,11 @@ class Prepare:
             raise InvalidInput("no query has a vector", code="no_queries", hint="look at the texts and the model")
         np.save(self.folder / QUERIES, np.ascontiguousarray(queries, dtype=np.float32))
         np.save(self.folder / TRUE_SCORES, scores)
-        return Prepared(tuple(kept.tolist()), {why: count for why, count in left_out.items() if count})
+        return PreparedEvalSet(tuple(kept.tolist()), {why: count for why, count in left_out.items() if count})
 
 
 def embedded_questions(
-    questions: Sequence[Question], model: ModelSpec | None, dims: int, version: str
+    questions: Sequence[EvalQuestion], model: ModelSpec | None, dims: int, version: str
 ) -> tuple[npt.NDArray[np.int64], Floats, dict[str, int]]:
     """The numbers of the questions that have a vector, their vectors at length 1, and how many have none, and why."""
     vectors = np.zeros((len(questions), dims), dtype=np.float32)

@@ -90,7 +90,7 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class Search:
+class MeasuredSearch:
     """Answer the queries in `place` from what was built in `built`, with these parameters."""
 
     place: Path

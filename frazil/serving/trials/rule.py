@@ -60,7 +60,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Now:
+class CurrentIndex:
     """What the shelf's vectors are today."""
 
     shelf: str
@@ -81,7 +81,7 @@ class Winner:
         return TrialConfig.parse(msgspec.json.decode(self.trial["config"]))
 
 
-def comparable(trials: Sequence[Row], now: Now, k: int | None = None) -> list[Row]:
+def comparable(trials: Sequence[Row], now: CurrentIndex, k: int | None = None) -> list[Row]:
     """The trials that say something about today's data, one for each configuration, oldest first."""
     same = [
         trial
@@ -115,7 +115,7 @@ def leading(trials: Sequence[Row], rule: Rule) -> Row | None:
     )
 
 
-def best(trials: Sequence[Row], rule: Rule, now: Now, k: int | None = None) -> Winner:
+def best(trials: Sequence[Row], rule: Rule, now: CurrentIndex, k: int | None = None) -> Winner:
     """The winner under the rule; `NotFound` says what is in the way."""
     counted = comparable(trials, now, k)
     won = leading(counted, rule)

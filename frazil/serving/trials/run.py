@@ -23,10 +23,10 @@ from frazil.errors import FrazilError
 from frazil.serving.trials.ask import TrialAsk
 from frazil.serving.trials.children import Children, TookTooLong
 from frazil.serving.trials.dataset import Dataset
-from frazil.serving.trials.eval_set import EvalSet, Prepared, hit_rate, mean_reciprocal_rank, ranks
+from frazil.serving.trials.eval_set import EvalSet, PreparedEvalSet, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.grid import VSS, TrialConfig, default_grid, drawn, near, parse_grid
 from frazil.serving.trials.host import engines, machine
-from frazil.serving.trials.measure import Build, Built, Search, Searched
+from frazil.serving.trials.measure import Build, Built, MeasuredSearch, Searched
 from frazil.serving.trials.rule import Rule, leading
 from frazil.serving.trials.vss import vss_missing
 from frazil.serving.vectors.config import IndexConfig, default_config
@@ -45,7 +45,7 @@ class Run:
     ask: TrialAsk
     dataset: Dataset
     eval_set: EvalSet
-    prepared: Prepared
+    prepared: PreparedEvalSet
     children: Children
     journal: Callable[[list[Row]], None]
     known: list[Row]
@@ -153,7 +153,7 @@ class Run:
 
     def _search(self, built_in: Path, config: TrialConfig) -> tuple[Searched, Mapping[str, Any]]:
         found = self.children.run(
-            Search(self.dataset.folder, built_in, config, self.ask.k), timeout_seconds=self._patience()
+            MeasuredSearch(self.dataset.folder, built_in, config, self.ask.k), timeout_seconds=self._patience()
         )
         expected = [self.eval_set.questions[number].expected for number in self.prepared.kept]
         places = ranks(found.found, self.dataset.documents, expected)

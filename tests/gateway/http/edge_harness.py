@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from frazil.access import Access
+from frazil.access import AccessControl
 from frazil.bus.memory import MemoryBus
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
@@ -173,7 +173,7 @@ async def edge(bus: MemoryBus, lake: Lake, folder: Path, **limits: Any) -> Async
 
     At the end the neighbour had no error, and connections, tasks and open files are as many as before.
     """
-    access = Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
+    access = AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
     gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=IngestSettings())
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]

@@ -13,15 +13,15 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from frazil.access import Access, AccessSettings
+from frazil.access import AccessControl, AccessSettings
 from frazil.bus import EventBus
-from frazil.events import COUNTS, IdWindow, id_keys, rows, sequence_of, start_of, whole
+from frazil.events import IS_NEW, IdWindow, complete_messages, first_position, id_keys, rows, sequence_of
 from frazil.gateway import Gateway
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.search import ServedTables
-from frazil.gateway.search.following import Pace
+from frazil.gateway.search.following import FollowPace
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable
 from frazil.lake.catalog.table import WATERMARK_SEQUENCE
 from frazil.serving import SearchSettings
@@ -70,7 +70,7 @@ async def running(
     access: AccessSettings | None = None,
     pool: QueryPool | None = None,
     shelves: Any = None,
-    pace: Pace | None = None,
+    pace: FollowPace | None = None,
     reader: str = "one",
     **settings: Any,
 ) -> AsyncIterator[Running]:
@@ -95,7 +95,7 @@ async def running(
         bus=bus,
         lake=lake,
         journal=journal,
-        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit", settings=access),
+        access=AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit", settings=access),
         ingest=IngestSettings(**settings),
         pool=pool,
         pipeline_file=folder / "pipeline.json",
@@ -136,7 +136,7 @@ async def on_the_bus(bus: EventBus, lake: Lake, name: str = "main.orders") -> pa
     while page := await stream.read(following):
         found += page
         following = page[-1].sequence + 1
-    return rows(whole(found)[0], table.spec.row_schema())
+    return rows(complete_messages(found)[0], table.spec.row_schema())
 
 
 async def commit(bus: EventBus, lake: Lake, name: str = "main.orders", *, trim: bool = False) -> LakeTable:
@@ -149,10 +149,10 @@ async def commit(bus: EventBus, lake: Lake, name: str = "main.orders", *, trim: 
         received = known.column("_received_at").cast(pa.int64()).to_numpy()
         window.add(id_keys(known.column("_id")), known.column("_seq").to_numpy(), received)
     verdict = window.judge(id_keys(events["_id"]), events["_received_at"].cast(pa.int64()).to_numpy())
-    watermark = str(start_of(await stream.head() + 1))
+    watermark = str(first_position(await stream.head() + 1))
     # A table of its own: a transaction changes the object it is opened on, and others hold `table`.
     with lake.catalog.load_table(name).transaction() as transaction:
-        transaction.append(events.filter(pa.array(verdict == COUNTS)), snapshot_properties={WATERMARK: watermark})
+        transaction.append(events.filter(pa.array(verdict == IS_NEW)), snapshot_properties={WATERMARK: watermark})
         marked = transaction.table_metadata.current_snapshot()
         assert marked is not None
         transaction.set_properties({WATERMARK: watermark, WATERMARK_SEQUENCE: str(marked.sequence_number)})

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from frazil.access import Access, AccessSettings
+from frazil.access import AccessControl, AccessSettings
 from frazil.bus import EventBus
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
@@ -90,7 +90,7 @@ async def on_a_port(
         bus=bus,
         lake=lake,
         journal=Journal(folder / "journal"),
-        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit", settings=access),
+        access=AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit", settings=access),
         ingest=IngestSettings(**settings),
         pool=pool,
     )

@@ -17,7 +17,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.gateway.search import ServedTables
 from frazil.lake.catalog import Lake
 from frazil.serving import Profile, Profiles
-from frazil.serving.artifacts import Entry
+from frazil.serving.artifacts import ArtifactEntry
 from tests.gateway.http.harness import Running, running
 from tests.gateway.http.test_maintenance import pipeline_says
 from tests.gateway.search.place import BY_WORD, NOTES, Place, moved_away, until, wrong_canaries
@@ -30,7 +30,7 @@ class Library:
     place: Place
     one: Running
     two: Running
-    entries: list[Entry]
+    entries: list[ArtifactEntry]
 
     async def get(self, path: str, **options: Any) -> dict[str, Any]:
         told = await self.one.http.get(path, **options)
@@ -42,7 +42,7 @@ class Library:
         assert told.status_code == status, told.text
         return dict(told.json())
 
-    async def serves(self, entry: Entry) -> None:
+    async def serves(self, entry: ArtifactEntry) -> None:
         for half in (self.one, self.two):
             served = half.gateway.served
             assert served is not None
@@ -50,7 +50,7 @@ class Library:
         await until(lambda: len(self.place.shelf().leases()) == 2, "both say so")
 
 
-def _serves(served: ServedTables, entry: Entry) -> bool:
+def _serves(served: ServedTables, entry: ArtifactEntry) -> bool:
     return [(one["generation"], one["state"]) for one in served.status()] == [(entry.generation, "ok")]
 
 

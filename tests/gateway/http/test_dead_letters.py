@@ -10,12 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.bus.memory import MemoryBus
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.events.positions import position
 from frazil.gateway.http.routes import dead_letters as routes
 from frazil.lake.catalog import WATERMARK, Lake
 from frazil.lake.commit import DeadLetter, add_dead_letters, read_dead_letters
-from frazil.pipeline.commit.isolation import Refused
+from frazil.pipeline.commit.isolation import RefusedEvent
 from frazil.pipeline.commit.row_errors import RowsRefused
 from tests.gateway.http.harness import Running, commit, event, on_the_bus
 
@@ -24,13 +24,13 @@ async def bury(gateway: Running, bus: MemoryBus, lake: Lake, name: str = "main.o
     """What the pipeline does with events that cannot be staged, here with all that wait: dead letters, watermark."""
     table = lake.table(name)
     events = await on_the_bus(bus, lake, name)
-    letters: list[DeadLetter] = Refused(events, RowsRefused("no file can hold it")).letters(
+    letters: list[DeadLetter] = RefusedEvent(events, RowsRefused("no file can hold it")).letters(
         table.spec, events["_received_at"][0].as_py()
     )
     add_dead_letters(lake, table, letters)
     stream = await bus.open(table.stream)
     head = await stream.head()
-    lake.set_properties(name, {WATERMARK: str(start_of(head + 1))})
+    lake.set_properties(name, {WATERMARK: str(first_position(head + 1))})
     await stream.trim(head + 1)
     await gateway.gateway.directory.refresh()
 

@@ -19,7 +19,7 @@ import pytest
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
-from frazil.gateway.search.following import Pace
+from frazil.gateway.search.following import FollowPace
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import TOKEN, Running, event, running
 
@@ -183,7 +183,7 @@ def mark_of(table: str) -> str:
 async def place(memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> AsyncIterator[Running]:
     report = {"state": "ok", "at": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
     (tmp_path / "pipeline.json").write_text(json.dumps(report))
-    async with running(memory_bus, lake, tmp_path, pace=Pace()) as started:
+    async with running(memory_bus, lake, tmp_path, pace=FollowPace()) as started:
         await declare_all(started, lake)
         yield started
 

@@ -14,7 +14,7 @@ from frazil.access import parse_grants
 from frazil.events.declaration import parse_table
 from frazil.gateway.http.uploads import forget_left_uploads
 from frazil.lake.catalog import Lake
-from frazil.registry import ask_job, finish_job, open_jobs
+from frazil.registry import finish_job, open_jobs, submit_job
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
 
@@ -93,7 +93,7 @@ async def test_rows_are_replaced_by_admins_only(gateway: Running, lake: Lake, tm
 async def test_who_is_told_that_a_job_is_done_finds_what_it_did(gateway: Running, lake: Lake, path: str) -> None:
     gateway.gateway.directory._poll_seconds = 3600.0
     await gateway.gateway.directory.refresh()
-    job = ask_job(lake.registry, "csv", "main.loaded", {}, asked_by="admin")
+    job = submit_job(lake.registry, "csv", "main.loaded", {}, asked_by="admin")
     lake.create_bulk(parse_table({"name": "loaded", "kind": "bulk", "columns": {"n": "long"}}))
     finish_job(lake.registry, job, {"state": "done", "rows": 0})
     assert (await gateway.http.get(path.format(id=job.id))).status_code == 200
@@ -120,7 +120,7 @@ async def test_uploads_of_long_ago_go_unless_a_job_wants_them(gateway: Running, 
     for name in ("old", "wanted"):
         for path in (tmp_path / "uploads" / name / "a.csv", tmp_path / "uploads" / name):
             os.utime(path, (time.time() - 4000,) * 2)
-    job = ask_job(lake.registry, "csv", "t", {"files": [str(tmp_path / "uploads" / "wanted" / "a.csv")]})
+    job = submit_job(lake.registry, "csv", "t", {"files": [str(tmp_path / "uploads" / "wanted" / "a.csv")]})
     forget_left_uploads(gateway.gateway)
     assert sorted(path.name for path in (tmp_path / "uploads").iterdir()) == ["new", "wanted"]
     finish_job(lake.registry, job, {"state": "done"})
@@ -145,7 +145,7 @@ async def test_a_bulk_table_takes_no_events(gateway: Running, lake: Lake) -> Non
 async def test_what_a_finished_job_made_is_there_for_whoever_is_told(gateway: Running, lake: Lake) -> None:
     directory = gateway.gateway.directory
     await directory.close()  # nothing is looked for in the background any more
-    job = ask_job(lake.registry, "csv", "main.made", {})
+    job = submit_job(lake.registry, "csv", "main.made", {})
     await gateway.http.get(f"/v1/jobs/{job.id}")
     lake.create_bulk(parse_table({"name": "made", "kind": "bulk", "columns": {"a": "long"}}))
     finish_job(lake.registry, job, {"state": "done"})

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.bus import EventBus
 from frazil.bus.memory import MemoryBus
-from frazil.events import start_of
+from frazil.events import first_position
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event, running, stored_ids
 
@@ -58,7 +58,7 @@ async def test_a_lost_stream(memory_bus: MemoryBus, lake: Lake, tmp_path: Path, 
         assert (done.status_code, done.json()["changed"]) == (200, True), done.text
         table = lake.table("main.orders")
         assert table.stream != stream
-        assert table.watermark == start_of(3), "consistent: the property and the marked snapshot agree"
+        assert table.watermark == first_position(3), "consistent: the property and the marked snapshot agree"
         await other.gateway.directory.refresh()
         for each in (gateway, other):
             receipt = await each.accept([event("b"), event("c"), event("d")])
@@ -85,10 +85,13 @@ async def test_a_gap_is_skipped_and_the_rest_keeps_its_place(bus: EventBus, lake
         details = refused.json()["error"]["details"]
         assert (refused.status_code, details["damage"]) == (409, "gap")
         assert (details["lost"]["from_message"], details["lost"]["to_message"]) == (3, 3)
-        assert (details["lost"]["from_position"], details["lost"]["to_position"]) == (start_of(3), start_of(4) - 1)
+        assert (details["lost"]["from_position"], details["lost"]["to_position"]) == (
+            first_position(3),
+            first_position(4) - 1,
+        )
         done = await repair(gateway, what="bus", accept_loss=True)
         assert done.json()["changed"] is True
-        assert lake.table("main.orders").watermark == start_of(4)
+        assert lake.table("main.orders").watermark == first_position(4)
         gone = await gateway.http.get("/v1/visibility", params={"token": lost["token"]})
         assert (gone.status_code, gone.json()["error"]["code"]) == (409, "events_lost")
         await other.gateway.directory.refresh()
@@ -121,7 +124,7 @@ async def test_a_table_rolled_back_by_hand(gateway: Running, memory_bus: MemoryB
     assert torn.json()["error"]["code"] == "watermark_torn"
     done = await repair(gateway, what="watermark")
     assert (done.status_code, done.json()["changed"]) == (200, True)
-    assert done.json()["watermark_after"] == start_of(2)
+    assert done.json()["watermark_after"] == first_position(2)
     await commit(memory_bus, lake)
     assert stored_ids(lake) == ["a", "b"], "the bus still had it"
     again = await repair(gateway, what="watermark")
@@ -144,7 +147,7 @@ async def test_a_watermark_without_any_mark_left_comes_from_the_rows(
     lake.set_properties("main.orders", {"frazil.watermark": "junk"})
     assert lake.table("main.orders").marked_watermark() is None
     done = await repair(gateway, what="watermark")
-    assert done.json().get("watermark_after") == start_of(3), done.text
+    assert done.json().get("watermark_after") == first_position(3), done.text
     await gateway.accept([event("c"), event("a")])
     await commit(memory_bus, lake)
     assert sorted(stored_ids(lake)) == ["a", "b", "c"]

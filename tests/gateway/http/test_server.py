@@ -15,7 +15,7 @@ import httpx
 import pytest
 from pydantic import ByteSize
 
-from frazil.access import Access
+from frazil.access import AccessControl
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Misconfigured
 from frazil.gateway import Gateway
@@ -31,7 +31,7 @@ async def served(
     bus: MemoryBus, lake: Lake, folder: Path, *, stop: asyncio.Event | None, drain_seconds: float = 10
 ) -> AsyncIterator[tuple[httpx.AsyncClient, asyncio.Task[None]]]:
     limited = IngestSettings(max_body_bytes=ByteSize(5000))
-    access = Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
+    access = AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
     gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=limited)
     listening = listen("127.0.0.1", 0)
     ready = asyncio.Event()

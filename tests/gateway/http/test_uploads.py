@@ -13,14 +13,14 @@ import httpx
 import pytest
 from pydantic import ByteSize
 
-from frazil.access import Access, parse_grants
+from frazil.access import AccessControl, parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, FrazilError, Unavailable
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.gateway.http.server_paths import ServerPaths
 from frazil.lake.catalog import Lake
-from frazil.registry import ask_job, finish_job, open_jobs
+from frazil.registry import finish_job, open_jobs, submit_job
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, Running, running
@@ -140,7 +140,7 @@ async def test_a_client_that_goes_away_half_way_leaves_nothing(
         bus=memory_bus,
         lake=lake,
         journal=Journal(tmp_path / "journal"),
-        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=tmp_path / "audit"),
+        access=AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=tmp_path / "audit"),
         ingest=IngestSettings(max_upload_bytes=ByteSize(1 << 30)),
         pipeline_file=tmp_path / "pipeline.json",
         uploads=tmp_path / "uploads",
@@ -222,5 +222,5 @@ def test_only_paths_are_hidden() -> None:
 
 async def test_an_old_job_without_a_caller_is_nobodys(limited: Running, lake: Lake, tmp_path: Path) -> None:
     for _ in range(5):
-        ask_job(lake.registry, "csv", "main.orders", {"files": ["/x"]})
+        submit_job(lake.registry, "csv", "main.orders", {"files": ["/x"]})
     assert (await limited.http.post(PATH, content=b"n\n1\n", headers=headers(limited, "new"))).status_code == 202

@@ -9,8 +9,8 @@ import pytest
 
 from frazil.errors import Unavailable
 from frazil.events.decoding import Limits, decode_events
-from frazil.gateway.ingest.index import StreamIndex
-from frazil.gateway.ingest.receipt import Prepared
+from frazil.gateway.ingest.index import StreamIds
+from frazil.gateway.ingest.receipt import PreparedEvents
 from frazil.gateway.ingest.table_writer import TableWriter
 from tests.gateway.http.harness import Running, event, ndjson
 
@@ -19,11 +19,11 @@ async def writer_of(gateway: Running) -> TableWriter:
     return gateway.gateway.writers.of(await gateway.gateway.directory.fed("main.orders"))
 
 
-async def prepared(gateway: Running, *ids: str) -> Prepared:
+async def prepared(gateway: Running, *ids: str) -> PreparedEvents:
     table = await gateway.gateway.directory.fed("main.orders")
     body = ndjson([event(id_) for id_ in ids])
     decoded = decode_events(body, "application/x-ndjson", table.spec, received_at=datetime.now(UTC), limits=Limits())
-    return Prepared.of(decoded.batch, decoded.spec)
+    return PreparedEvents.of(decoded.batch, decoded.spec)
 
 
 async def test_who_hangs_up_keeps_no_receipt_from_the_others(gateway: Running) -> None:
@@ -78,14 +78,14 @@ async def test_a_writer_that_is_retired_answers_those_who_wait_for_it(
     """They get an error that says to try again: no cancellation of their own, and no wait without an end."""
     table = await gateway.gateway.directory.fed("main.orders")
     begun, may_end = asyncio.Event(), asyncio.Event()
-    refresh = StreamIndex.refresh
+    refresh = StreamIds.refresh
 
-    async def slow(self: StreamIndex) -> None:
+    async def slow(self: StreamIds) -> None:
         begun.set()
         await may_end.wait()
         await refresh(self)
 
-    monkeypatch.setattr(StreamIndex, "refresh", slow)
+    monkeypatch.setattr(StreamIds, "refresh", slow)
     events = await prepared(gateway, "a")
     for is_done in (False, True):
         writer = TableWriter(
@@ -118,9 +118,9 @@ async def test_a_warm_up_that_ends_early_gives_back_the_memory_of_its_tail(
     await gateway.accept([event(str(number), item="x" * 100) for number in range(1000)])
     writers, table = gateway.gateway.writers, await gateway.gateway.directory.fed("main.orders")
     free = writers.tail_memory.free_bytes
-    refresh, taken = StreamIndex.refresh, asyncio.Event()
+    refresh, taken = StreamIds.refresh, asyncio.Event()
 
-    async def fail(self: StreamIndex) -> None:
+    async def fail(self: StreamIds) -> None:
         await refresh(self)
         assert writers.tail_memory.free_bytes < free
         taken.set()
@@ -128,7 +128,7 @@ async def test_a_warm_up_that_ends_early_gives_back_the_memory_of_its_tail(
             await asyncio.sleep(60)
         raise Unavailable("the bus is away", code="bus_unavailable")
 
-    monkeypatch.setattr(StreamIndex, "refresh", fail)
+    monkeypatch.setattr(StreamIds, "refresh", fail)
     writer = TableWriter(
         table,
         bus=gateway.gateway.bus,

@@ -11,7 +11,7 @@ from frazil.bus import open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
 from frazil.gateway import gateway as gateway_module
-from frazil.gateway.ingest.index import StreamIndex
+from frazil.gateway.ingest.index import StreamIds
 from frazil.lake.catalog import Lake
 from tests.contract.servers import running_nats
 from tests.gateway.http.conftest import STREAM_BYTES
@@ -124,13 +124,13 @@ async def test_a_long_warm_up_is_not_waited_for(
     gateway: Running, memory_bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = asyncio.Event()
-    refresh = StreamIndex.refresh
+    refresh = StreamIds.refresh
 
-    async def slow(self: StreamIndex) -> None:
+    async def slow(self: StreamIds) -> None:
         await released.wait()
         await refresh(self)
 
-    monkeypatch.setattr(StreamIndex, "refresh", slow)
+    monkeypatch.setattr(StreamIds, "refresh", slow)
     monkeypatch.setattr(gateway_module, "WARM_UP_PATIENCE_SECONDS", 0.05)
     await gateway.declare(name="slow")
     refused = await gateway.send([event("a")], table="slow")

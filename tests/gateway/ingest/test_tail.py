@@ -14,10 +14,10 @@ import pytest
 from frazil.bus import Message
 from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap
-from frazil.events import encode, start_of
+from frazil.events import encode, first_position
 from frazil.events.declaration import TableSpec, parse_table
 from frazil.gateway.ingest.receipt import SchemaMoved
-from frazil.gateway.ingest.tail import Tail, TailMemory
+from frazil.gateway.ingest.tail import LiveTail, TailMemory
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import Running, commit, event, running
 
@@ -45,9 +45,9 @@ async def published(bus: MemoryBus, messages: list[pa.Table]) -> Any:
     return stream
 
 
-def fed(tail: Tail, sequence: int, content: pa.Table, counts: list[bool] | None = None) -> None:
+def fed(tail: LiveTail, sequence: int, content: pa.Table, counts: list[bool] | None = None) -> None:
     tail.add(sequence, content, None if counts is None else np.array(counts))
-    tail.reach(start_of(sequence + 1))
+    tail.reach(first_position(sequence + 1))
 
 
 @pytest.mark.parametrize("memory", [0, 700, 1 << 20])
@@ -56,25 +56,25 @@ async def test_rows_are_those_that_count_whatever_the_memory(memory_bus: MemoryB
     messages = [message([f"{number}-{part}" for part in range(random.randint(1, 5))]) for number in range(40)]
     stream = await published(memory_bus, messages)
     free = TailMemory(memory)
-    tail = Tail(stream, free)
-    tail.start_at(start_of(1))
+    tail = LiveTail(stream, free)
+    tail.start_at(first_position(1))
     expected: list[tuple[int, str]] = []
-    watermark = start_of(1)
+    watermark = first_position(1)
     for number, content in enumerate(messages):
         counts = [random.random() < 0.9 for _ in range(content.num_rows)]
         fed(tail, number + 1, content, counts)
         ids = content["_id"].to_pylist()
-        expected += [(start_of(number + 1) + at, row_id) for at, row_id in enumerate(ids) if counts[at]]
+        expected += [(first_position(number + 1) + at, row_id) for at, row_id in enumerate(ids) if counts[at]]
         if random.random() < 0.3:
             await tail.ready(SPEC, 0)
-            assert tail.ready_to == tail.end == start_of(number + 2)
+            assert tail.ready_to == tail.end == first_position(number + 2)
             rows = tail.rows(SPEC, watermark, tail.end)
             above = [row for row in expected if row[0] >= watermark]
             assert list(zip(rows["_seq"].to_pylist(), rows["_id"].to_pylist(), strict=True)) == above
             assert rows.schema.equals(SPEC.row_schema())
             assert tail.extent(watermark).rows == len(above)
         if random.random() < 0.1:
-            watermark = start_of(random.randint(watermark >> 20, number + 1))
+            watermark = first_position(random.randint(watermark >> 20, number + 1))
             tail.forget_below(watermark)
             assert tail.complete_from <= watermark
     tail.release()
@@ -84,35 +84,35 @@ async def test_rows_are_those_that_count_whatever_the_memory(memory_bus: MemoryB
 
 async def test_what_is_forgotten_while_it_is_joined_does_not_come_back(memory_bus: MemoryBus) -> None:
     stream = await published(memory_bus, [message(["a"]), message(["b"])])
-    tail = Tail(stream, TailMemory(0))
-    tail.start_at(start_of(1))
+    tail = LiveTail(stream, TailMemory(0))
+    tail.start_at(first_position(1))
     fed(tail, 1, message(["a"]))
     joining = asyncio.create_task(tail.ready(SPEC, 0))
     await asyncio.sleep(0)
-    tail.forget_below(start_of(2))
+    tail.forget_below(first_position(2))
     await joining
     fed(tail, 2, message(["b"]))
     await tail.ready(SPEC, 0)
-    assert tail.rows(SPEC, start_of(2), tail.end)["_id"].to_pylist() == ["b"]
+    assert tail.rows(SPEC, first_position(2), tail.end)["_id"].to_pylist() == ["b"]
 
 
 async def test_what_is_committed_is_not_wanted_from_the_bus(memory_bus: MemoryBus) -> None:
     stream = await published(memory_bus, [message(["a"]), message(["b"])])
-    tail = Tail(stream, TailMemory(0))
-    tail.start_at(start_of(1))
+    tail = LiveTail(stream, TailMemory(0))
+    tail.start_at(first_position(1))
     fed(tail, 1, message(["a"]))
     fed(tail, 2, message(["b"]))
     await stream.trim(2)
     with pytest.raises(BusGap):
-        await tail.ready(SPEC, start_of(1))  # whoever does not know of the commit cannot tell it from a loss
-    await tail.ready(SPEC, start_of(2))
-    assert tail.rows(SPEC, start_of(2), tail.end)["_id"].to_pylist() == ["b"]
-    assert tail.complete_from == start_of(2)
+        await tail.ready(SPEC, first_position(1))  # whoever does not know of the commit cannot tell it from a loss
+    await tail.ready(SPEC, first_position(2))
+    assert tail.rows(SPEC, first_position(2), tail.end)["_id"].to_pylist() == ["b"]
+    assert tail.complete_from == first_position(2)
 
 
 async def test_a_new_column_shows_once_the_declaration_has_it(memory_bus: MemoryBus) -> None:
-    tail = Tail(await published(memory_bus, [message(["a"])]), TailMemory(1 << 20))
-    tail.start_at(start_of(1))
+    tail = LiveTail(await published(memory_bus, [message(["a"])]), TailMemory(1 << 20))
+    tail.start_at(first_position(1))
     fed(tail, 1, message(["a"], item=["ice"]))
     await tail.ready(SPEC, 0)
     fed(tail, 2, message(["b"], WIDER, item=["snow"], amount=[7]))

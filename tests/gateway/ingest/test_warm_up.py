@@ -11,7 +11,7 @@ import pytest
 from frazil.bus import Delivery
 from frazil.bus.memory import MemoryBus, MemoryStream
 from frazil.gateway import gateway as gateway_module
-from frazil.gateway.ingest.upload_progress import Progress
+from frazil.gateway.ingest.upload_progress import UploadProgress
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import event, running
 
@@ -53,7 +53,7 @@ async def test_retry_after_falls_with_what_was_read(
 
 def test_the_rest_takes_as_long_as_what_was_done() -> None:
     now = 0.0
-    progress = Progress(clock=lambda: now)
+    progress = UploadProgress(clock=lambda: now)
 
     def told() -> tuple[float | None, float | None]:
         return progress.done, progress.seconds_left

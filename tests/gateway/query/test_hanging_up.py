@@ -14,7 +14,7 @@ from random import Random
 import httpx
 import pytest
 
-from frazil.access import Access
+from frazil.access import AccessControl
 from frazil.bus.memory import MemoryBus
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
@@ -40,7 +40,7 @@ async def served(
         bus=bus,
         lake=lake,
         journal=Journal(folder / "journal"),
-        access=Access(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit"),
+        access=AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit"),
         ingest=IngestSettings(),
         pool=pool,
     )

@@ -13,14 +13,14 @@ import pytest
 
 from frazil.gateway import Gateway
 from frazil.gateway import health as parts
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.serving.sql import Query, QueryPool, QuerySettings, stall_clock
 from frazil.serving.sql.fair_queue import Slot
 from tests.serving.sql.tables import House
 
 
 def part(pool: QueryPool) -> dict[str, Any]:
-    return Parts(cast(Gateway, None)).query(pool)
+    return PartsHealth(cast(Gateway, None)).query(pool)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -16,15 +16,15 @@ from frazil.embedding import OWN, Model, ModelSettings, open_model
 from frazil.events.declaration import history_of, parse_table
 from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.search import ServedTables
-from frazil.gateway.search.following import Pace
+from frazil.gateway.search.following import FollowPace
 from frazil.gateway.search.held_shelf import Served
 from frazil.gateway.search.query_models import OwnVectors
 from frazil.gateway.search.subject import Subject
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.runtime.declare import make_table
 from frazil.serving import Profile, SearchSettings
-from frazil.serving.artifacts import MANIFEST, Cut, Entry, Shelf, announce, decode_manifest, open_shelf
-from frazil.serving.artifacts.parts import IndexPart, Part, TextPart
+from frazil.serving.artifacts import MANIFEST, ArtifactEntry, Shelf, SourceState, announce, decode_manifest, open_shelf
+from frazil.serving.artifacts.parts import ArtifactPart, IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
 from frazil.storage import Journal
 from tests.serving.search.world import document, source
@@ -37,9 +37,9 @@ NOTES: dict[str, Any] = {
 }
 SHELF = "main.notes"
 # Nothing happens by the clock: what is heard is acted upon, and nothing else.
-BY_WORD = Pace(look_seconds=3600, prove_seconds=3600, renew_seconds=3600, retry_seconds=0.05)
+BY_WORD = FollowPace(look_seconds=3600, prove_seconds=3600, renew_seconds=3600, retry_seconds=0.05)
 # And here all by the clock.
-BY_CLOCK = Pace(look_seconds=0.05, prove_seconds=3600, renew_seconds=0.1, retry_seconds=0.02, linger_seconds=0.1)
+BY_CLOCK = FollowPace(look_seconds=0.05, prove_seconds=3600, renew_seconds=0.1, retry_seconds=0.02, linger_seconds=0.1)
 PATIENCE_SECONDS = 120.0
 _numbers = itertools.count(1)
 
@@ -76,29 +76,34 @@ class Place:
         version: str | None = None,
         dims: int = 3,
         spoil: Callable[[Path], None] | None = None,
-    ) -> Entry:
+    ) -> ArtifactEntry:
         """A candidate on the shelf. `spoil` may change the folder before it is published."""
         table = self.lake.table(name.partition("@")[0])
         opened: Model = OwnVectors(dims) if model == OWN else open_model(model)
         searched = Subject.of(table, table.spec).searchable(name, opened, own=model == OWN)
         fed = self.lake.table(history_of(table.name)) if table.spec.kind == "entity" else table
-        cut = Cut(fed.stream_identity, watermark, watermark + 7, table.uuid)
+        cut = SourceState(fed.stream_identity, watermark, watermark + 7, table.uuid)
         made = source(searched, rows, watermark, cut)
         if version is not None:
             assert made.model is not None
             made = replace(made, model=replace(made.model, version=version))
         folder = self.folder / f"build-{next(_numbers)}"
-        parts: list[Part] = [IndexPart(None, threads=1), *([TextPart(searched.layout)] if searched.layout else [])]
+        parts: list[ArtifactPart] = [
+            IndexPart(None, threads=1),
+            *([TextPart(searched.layout)] if searched.layout else []),
+        ]
         write_artifact(made, folder, parts)
         if spoil is not None:
             spoil(folder)
         return self.shelf(name).publish(folder)
 
-    def of_year(self, year: int, *, count: int = 8, **options: Any) -> Entry:
+    def of_year(self, year: int, *, count: int = 8, **options: Any) -> ArtifactEntry:
         """An artifact whose every row says which it is."""
         return self.build([{**document(at, salt=year), "year": year} for at in range(count)], **options)
 
-    async def promote(self, entry: Entry, *, name: str = SHELF, say: bool = True, **options: Any) -> Entry:
+    async def promote(
+        self, entry: ArtifactEntry, *, name: str = SHELF, say: bool = True, **options: Any
+    ) -> ArtifactEntry:
         promoted = await asyncio.to_thread(lambda: self.shelf(name).promote(entry.generation, **options))
         if say:
             await announce(self.bus, name, entry.generation)
@@ -111,7 +116,7 @@ class Place:
 
     @asynccontextmanager
     async def serving(
-        self, pace: Pace = BY_WORD, *, reader: str = "one", cache: str | None = None
+        self, pace: FollowPace = BY_WORD, *, reader: str = "one", cache: str | None = None
     ) -> AsyncIterator[Half]:
         directory = TableDirectory(self.lake)
         await directory.start()
@@ -161,7 +166,7 @@ class Half:
         told = self.told()
         return told if told and all(told.get(word) == value for word, value in wanted.items()) else None
 
-    async def serves(self, entry: Entry) -> None:
+    async def serves(self, entry: ArtifactEntry) -> None:
         await self.until(generation=entry.generation)
 
 

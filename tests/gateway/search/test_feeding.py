@@ -12,7 +12,7 @@ import pytest
 
 from frazil.errors import Unavailable, VisibilityTimeout
 from frazil.gateway.search.beside import Sink
-from frazil.gateway.search.cuts import Found, Reach
+from frazil.gateway.search.cuts import FoundCut, Reach
 from frazil.gateway.search.feeding import Feed
 from frazil.serving.sql import QueryPool
 
@@ -70,7 +70,7 @@ class Feeding(Feed):
 
 
 def bringing(feed: Feed, seconds: float = 30.0) -> asyncio.Task[Reach]:
-    return asyncio.create_task(feed.bring(cast(Found, Table()), time.monotonic() + seconds))
+    return asyncio.create_task(feed.bring(cast(FoundCut, Table()), time.monotonic() + seconds))
 
 
 async def test_a_search_that_leaves_while_it_feeds_feeds_for_the_others() -> None:

@@ -21,10 +21,10 @@ from frazil.bus.memory import MemoryBus
 from frazil.embedding import ModelSettings
 from frazil.errors import FrazilError
 from frazil.lake.catalog import Lake
-from frazil.serving.artifacts import Entry, State
+from frazil.serving.artifacts import ArtifactEntry, ArtifactState
 from frazil.serving.artifacts.announcements import STREAM
 from frazil.serving.artifacts.register import Policy
-from frazil.serving.search import Ask, Change, Found
+from frazil.serving.search import Ask, DocumentChange, SearchResult
 from tests.gateway.search.place import (
     BY_CLOCK,
     BY_WORD,
@@ -46,7 +46,7 @@ SWAPS = 300
 CLIENTS = 4
 
 
-def told(found: Found) -> list[tuple[Any, ...]]:
+def told(found: SearchResult) -> list[tuple[Any, ...]]:
     return [(hit.key, hit.score, hit.row["body"], hit.row["year"]) for hit in found.hits]
 
 
@@ -195,39 +195,39 @@ def _rewritten(path: Path, content: bytes) -> Callable[[], object]:
     return lambda: path.write_bytes(before)
 
 
-def _folder(place: Place, entry: Entry) -> Path:
+def _folder(place: Place, entry: ArtifactEntry) -> Path:
     return place.bucket / SHELF / entry.generation
 
 
-def _flipped(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
+def _flipped(place: Place, entry: ArtifactEntry, other: ArtifactEntry) -> Callable[[], object]:
     path = _folder(place, entry) / "vectors.npy"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     return _rewritten(path, bytes(content))
 
 
-def _cut(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
+def _cut(place: Place, entry: ArtifactEntry, other: ArtifactEntry) -> Callable[[], object]:
     path = _folder(place, entry) / "rows.arrow"
     return _rewritten(path, path.read_bytes()[:-100])
 
 
-def _theirs(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
+def _theirs(place: Place, entry: ArtifactEntry, other: ArtifactEntry) -> Callable[[], object]:
     theirs = (_folder(place, other) / "rows.arrow").read_bytes()
     return _rewritten(_folder(place, entry) / "rows.arrow", theirs)
 
 
-def _their_manifest(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
+def _their_manifest(place: Place, entry: ArtifactEntry, other: ArtifactEntry) -> Callable[[], object]:
     theirs = (_folder(place, other) / "manifest.json").read_bytes()
     return _rewritten(_folder(place, entry) / "manifest.json", theirs)
 
 
-def _missing(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
+def _missing(place: Place, entry: ArtifactEntry, other: ArtifactEntry) -> Callable[[], object]:
     path = _folder(place, entry) / "chunks.arrow"
     away = path.rename(path.with_suffix(".away"))
     return lambda: away.rename(path)
 
 
-def _gone(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
+def _gone(place: Place, entry: ArtifactEntry, other: ArtifactEntry) -> Callable[[], object]:
     """The whole bucket, for a while."""
     away = place.bucket.rename(place.bucket.with_name("away"))
     return lambda: away.rename(place.bucket)
@@ -235,7 +235,7 @@ def _gone(place: Place, entry: Entry, other: Entry) -> Callable[[], object]:
 
 @pytest.mark.parametrize("spoil", [_flipped, _cut, _theirs, _their_manifest, _missing, _gone])
 async def test_damage_is_not_served_and_when_it_is_mended_it_is(
-    place: Place, spoil: Callable[[Place, Entry, Entry], Callable[[], object]]
+    place: Place, spoil: Callable[[Place, ArtifactEntry, ArtifactEntry], Callable[[], object]]
 ) -> None:
     good, bad = place.of_year(1), place.of_year(2, watermark=101)
     await place.promote(good)
@@ -250,7 +250,9 @@ async def test_damage_is_not_served_and_when_it_is_mended_it_is(
         assert trouble["code"].startswith("artifact_") or spoil in (_missing, _gone), trouble
         assert serving.search(QUERIES[0]) == expected
         register = place.shelf().register()
-        assert register.current == replace(register.named(bad.generation), state=State.CURRENT), "a person decides"
+        assert register.current == replace(register.named(bad.generation), state=ArtifactState.CURRENT), (
+            "a person decides"
+        )
         mend()
         await half.serves(bad)
         assert (await half.until(state="ok"))["trouble"] is None
@@ -330,7 +332,7 @@ async def test_a_failing_generation_without_another_is_told_until_there_is_one(p
         await half.until(state="ok", generation=newer.generation)
 
 
-def _current(place: Place, entry: Entry) -> Any:
+def _current(place: Place, entry: ArtifactEntry) -> Any:
     register = place.shelf().register()
     return register if register.current and register.current.generation == entry.generation else None
 
@@ -343,7 +345,7 @@ async def test_back_beyond_what_is_kept_fresh(place: Place) -> None:
             await place.promote(entry)
             await half.serves(entry)
         before = await half.of()
-        before.serving.apply([Change(450, ("x",), {**document(1), "_id": "x", "year": 9})], 451)
+        before.serving.apply([DocumentChange(450, ("x",), {**document(1), "_id": "x", "year": 9})], 451)
         await place.promote(entries[0], going_back=True)
         await half.serves(entries[0])
         served = await half.of()
@@ -409,7 +411,7 @@ async def test_a_model_takes_the_place_of_another(place: Place) -> None:
     assert ("second", first.generation) not in models and ("wordllama", renamed.generation) not in models
 
 
-def _of_model(place: Place, model: str) -> Entry:
+def _of_model(place: Place, model: str) -> ArtifactEntry:
     """An artifact of a model that the settings call so."""
     from frazil.embedding import open_model
     from frazil.embedding.model_spec import find_model_spec
@@ -517,6 +519,6 @@ async def test_a_bus_that_breaks_in_a_way_nobody_foresaw(place: Place) -> None:
     async with place.serving(BY_CLOCK) as half:
         await half.serves(entries[0])
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("frazil.serving.artifacts.announcements.Listener.next", None)
+            patched.setattr("frazil.serving.artifacts.announcements.AnnouncementReader.next", None)
             await place.promote(entries[1], say=False)
             await half.serves(entries[1])

@@ -18,7 +18,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.client import Client
 from frazil.gateway.search import held_shelf
 from frazil.lake.catalog import Lake, open_lake
-from frazil.serving.artifacts import Entry, Shelf
+from frazil.serving.artifacts import ArtifactEntry, Shelf
 from frazil.serving.artifacts.register import Policy
 from frazil.serving.search import Ask
 from frazil.storage import Warehouse
@@ -65,9 +65,9 @@ class Story:
     folder: Path
     place: Place
     year: int = 0
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ArtifactEntry] = field(default_factory=list)
 
-    def build(self) -> Entry:
+    def build(self) -> ArtifactEntry:
         self.year += 1
         entry = self.place.of_year(self.year, count=3, watermark=100 + self.year)
         self.entries.append(entry)
@@ -169,7 +169,7 @@ async def goes_on(story: Story) -> str:
     return current
 
 
-def _whole(place: Place, entry: Entry) -> str:
+def _whole(place: Place, entry: ArtifactEntry) -> str:
     from frazil.serving.artifacts import LocalCopies
 
     copy = LocalCopies(place.folder / "another", place.shelf().objects, SHELF).fetch(entry)

@@ -16,14 +16,14 @@ from frazil.errors import InvalidInput, NotFound, Unavailable
 from frazil.gateway.search.held_shelf import HeldShelf
 from frazil.lake.derived import drop_embeddings
 from frazil.serving import Profile, Profiles
-from frazil.serving.search import Ask, Change, Found
+from frazil.serving.search import Ask, DocumentChange, SearchResult
 from tests.gateway.search.place import BY_CLOCK, NOTES, Place, moved_away, until, wrong_canaries
 from tests.serving.search.world import document
 
 ASK = Ask("parse a date from a string", mode="vector", k=5)
 
 
-def years(found: Found) -> set[int]:
+def years(found: SearchResult) -> set[int]:
     return {hit.row["year"] for hit in found.hits}
 
 
@@ -52,7 +52,7 @@ async def test_before_the_first_build_everything_is_fresh(place: Place) -> None:
     async with place.serving() as half:
         served = await half.of()
         assert served.model == "wordllama" and half.told()["state"] == "no_artifact"
-        served.serving.apply([Change(3, ("a",), {**document(1), "_id": "a"})], 4)
+        served.serving.apply([DocumentChange(3, ("a",), {**document(1), "_id": "a"})], 4)
         assert [hit.key for hit in served.serving.search(ASK).hits] == [("a",)]
         entry = await place.promote(place.of_year(5))
         await half.serves(entry)
@@ -155,7 +155,7 @@ async def test_an_entity_is_found_by_its_key(place: Place) -> None:
     async with place.serving() as half:
         served = await half.of(name="people")
         assert served.searchable.key == ("id",)
-        served.serving.apply([Change(200, (3,), None), Change(201, (9,), {**rows[1], "id": 9})], 202)
+        served.serving.apply([DocumentChange(200, (3,), None), DocumentChange(201, (9,), {**rows[1], "id": 9})], 202)
         found = served.serving.search(Ask("a", vector=None, mode="hybrid", k=20))
         assert {hit.key for hit in found.hits} <= {(0,), (1,), (2,), (4,), (5,), (9,)} and found.generation
 

@@ -16,7 +16,7 @@ from frazil.events.declaration import TableSpec, embeddings_of, parse_table, ref
 from frazil.lake.bulk import FileWriter, Load, Replaces, load_position, plan_files, publish_load
 from frazil.lake.catalog import Lake, LakeTable, create_entity
 from frazil.pipeline.embeddings import KIND, Embeddings
-from frazil.registry import Job, ask_job
+from frazil.registry import Job, submit_job
 from tests.pipeline.in_process import InProcessTasks
 
 NOTES: dict[str, Any] = {
@@ -60,7 +60,7 @@ class Place:
             before.iceberg.io.delete(path)
 
     def ask(self, table: str = "notes", **options: Any) -> Job:
-        return ask_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
+        return submit_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
 
     def embed(self, table: str = "notes", **options: Any) -> dict[str, Any]:
         return self.job.do(self.ask(table, **options), lambda progress: None)

@@ -19,7 +19,7 @@ from frazil.lake.bulk import publish_load
 from frazil.lake.catalog import Lake
 from frazil.lake.derived import delete_embeddings, embedded_up_to, embedding_models, embeddings_table
 from frazil.pipeline.embeddings import handler
-from frazil.registry import ask_job, finish_job, open_jobs
+from frazil.registry import finish_job, open_jobs, submit_job
 from tests.embedding.server import DIMS, EmbeddingServer, answer_to, failing, plain, refusing, serving
 from tests.pipeline.embeddings.place import Place, chunk_names
 
@@ -176,7 +176,7 @@ def test_a_long_run_lets_others_go_first(
     asking.declare()
     asking.add([{"_id": f"n{n}", "body": f"Text {n}."} for n in range(9)])
     asking.piece_rows = 2
-    other = ask_job(asking.lake.registry, "embed", "main.orders", {"table": "orders"})
+    other = submit_job(asking.lake.registry, "embed", "main.orders", {"table": "orders"})
     first = asking.embed(model="remote")
     assert (first["embedded"], first["complete"]) == (4, False)
     following = next(each for each in open_jobs(asking.lake.registry, ["embed"]) if each.id == first["continued_by"])

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.lake.catalog import Lake
 from frazil.pipeline import PipelineSettings
-from frazil.pipeline.embeddings import KIND, EmbedTimer
+from frazil.pipeline.embeddings import KIND, EmbedTrigger
 from frazil.registry import finish_job, open_jobs
 from tests.pipeline.embeddings.place import Place
 
@@ -20,7 +20,7 @@ class Clock:
         self.place = place
         self.now = datetime.now(UTC)
         self.settings = PipelineSettings.model_validate({"embed_seconds": 900, "embed_after_rows": 50, **settings})
-        self.timer = EmbedTimer(place.lake, self.settings)
+        self.timer = EmbedTrigger(place.lake, self.settings)
 
     def after(self, seconds: float) -> list[str]:
         self.now += timedelta(seconds=seconds)
@@ -51,7 +51,7 @@ def test_the_first_rows_are_embedded_soon_and_later_ones_at_the_cadence(place: P
     place.add([{"body": "Two."}])
     (asked_at,) = {row["embedded_at"] for row in place.vectors()}
     clock.now = asked_at
-    clock.timer = EmbedTimer(place.lake, clock.settings)
+    clock.timer = EmbedTrigger(place.lake, clock.settings)
     assert clock.after(100) == []
     assert clock.after(790) == []
     assert clock.after(20) == ["main.notes"]

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from frazil.serving.artifacts import CHUNK_SCHEMA, Cut, Manifest, Model, Source
+from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactModel, ArtifactSource, Manifest, SourceState
 from frazil.serving.artifacts.canaries import ExactPart
 from frazil.serving.artifacts.manifest import Vectors
-from frazil.serving.artifacts.parts import DuckPart, Part
+from frazil.serving.artifacts.parts import ArtifactPart, DuckPart
 from frazil.serving.artifacts.write import write_artifact
 
 TABLE = "main.notes"
 DIMS = 8
 SCHEMA = pa.schema([("_id", pa.string()), ("_seq", pa.int64()), ("title", pa.string()), ("body", pa.string())])
 WORDS = "ice river floe drift winter harbour signal lantern rope keel".split()
-PARTS: tuple[Part, ...] = (ExactPart(), DuckPart(dims=DIMS))
+PARTS: tuple[ArtifactPart, ...] = (ExactPart(), DuckPart(dims=DIMS))
 
 
 def row_batches(rows: int, *, salt: str = "", size: int = 7) -> Iterator[pa.RecordBatch]:
@@ -61,15 +61,15 @@ def source(
     seed: int = 1,
     quarantined: int = 0,
     vectors: Iterable[Vectors] | None = None,
-) -> Source:
-    return Source(
+) -> ArtifactSource:
+    return ArtifactSource(
         table=TABLE,
-        cut=Cut(stream, watermark, snapshot_id=watermark + 7, table_id="uuid-1"),
+        cut=SourceState(stream, watermark, snapshot_id=watermark + 7, table_id="uuid-1"),
         schema=SCHEMA,
         rows=row_batches(rows, salt=salt),
         chunks=chunk_batches(rows),
         vectors=vector_blocks(chunks_of(rows) - quarantined, seed=seed) if vectors is None else vectors,
-        model=Model("test", "1", DIMS),
+        model=ArtifactModel("test", "1", DIMS),
         quarantined=quarantined,
         index={"kind": "flat"},
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import NotFound, Unavailable
-from frazil.serving.artifacts import MANIFEST, ArtifactRefused, Entry, LocalCopies
+from frazil.serving.artifacts import MANIFEST, ArtifactEntry, ArtifactRefused, LocalCopies
 from frazil.serving.artifacts import local_copies as fetch_module
 from frazil.serving.artifacts.contents import CHUNKS, ROWS, VECTORS, Contents
 from frazil.serving.artifacts.engine_versions import running_engines
@@ -25,12 +25,12 @@ from tests.serving.artifacts.samples import TABLE, Bakery
 __all__ = ["bakery", "place"]
 
 
-def published(place: Place, bakery: Bakery, *, seed: int = 1, salt: str = "") -> Entry:
+def published(place: Place, bakery: Bakery, *, seed: int = 1, salt: str = "") -> ArtifactEntry:
     folder, _ = bakery.bake(seed=seed, salt=salt)
     return place.shelf().publish(folder)
 
 
-def replaced(place: Place, entry: Entry, path: str, content: bytes, tmp_path: Path) -> None:
+def replaced(place: Place, entry: ArtifactEntry, path: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "replacement").write_bytes(content)
     place.objects().put_file(f"{TABLE}/{entry.generation}/{path}", tmp_path / "replacement")
 
@@ -244,6 +244,6 @@ def test_two_who_want_the_same_wait_for_each_other(place: Place, bakery: Bakery,
     entry = published(place, bakery)
     copies = place.copies(tmp_path / "cache")
     copies.folder.mkdir(parents=True)
-    with hold_module.alone(copies.folder), pytest.raises(Unavailable), hold_module.alone(copies.folder, 0.1):
+    with hold_module.exclusive(copies.folder), pytest.raises(Unavailable), hold_module.exclusive(copies.folder, 0.1):
         pass
     assert copies.fetch(entry).fetched_bytes

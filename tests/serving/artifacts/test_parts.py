@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import DataLoss
-from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactRefused, Cut, Manifest, Model, Source
+from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactModel, ArtifactRefused, ArtifactSource, Manifest, SourceState
 from frazil.serving.artifacts.contents import BuildRefused
 from frazil.serving.artifacts.engine_versions import running_engines
 from frazil.serving.artifacts.parts import IndexPart, TextPart
@@ -33,14 +33,14 @@ def made(folder: Path, *parts: IndexPart | TextPart, texts: tuple[str, ...] = se
         [{"document": n, "number": 0, "start": 0, "end": len(texts[n]), "text": texts[n]} for n in numbers],
         schema=CHUNK_SCHEMA,
     )
-    source = Source(
+    source = ArtifactSource(
         TABLE,
-        Cut("stream-1", 1, snapshot_id=1),
+        SourceState("stream-1", 1, snapshot_id=1),
         SCHEMA,
         rows.to_batches(),
         chunks.to_batches(),
         [vectors(DIMS)[: len(texts)]],
-        Model("lsa", "1", DIMS),
+        ArtifactModel("lsa", "1", DIMS),
     )
     return write_artifact(source, folder, parts)
 

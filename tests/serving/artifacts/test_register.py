@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from frazil.errors import Conflict, DataLoss, FrazilError, NotFound
-from frazil.serving.artifacts import Cut, Manifest, Register, State
+from frazil.serving.artifacts import ArtifactState, Manifest, Register, SourceState
 from frazil.serving.artifacts.manifest import Counts, Seal
 from frazil.serving.artifacts.register import Policy, to_remove
 
@@ -19,7 +19,7 @@ POLICY = Policy(keep=3, grace_seconds=100, silent_seconds=50, lease_seconds=10)
 
 
 def manifest(generation: str, watermark: int, stream: str = "s") -> Manifest:
-    cut = Cut(stream, watermark, snapshot_id=watermark)
+    cut = SourceState(stream, watermark, snapshot_id=watermark)
     return Manifest("t", generation, "", cut, (), None, Counts(1, 1, 1, 0, 0), (), {})
 
 
@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
     def tidy(self, finish: bool, data: st.DataObject) -> None:
         held = data.draw(st.sets(st.sampled_from([e.generation for e in self.register.entries] or ["-"])))
         for entry in list(to_remove(self.register, POLICY, self.now, held)):
-            assert entry.state not in (State.CURRENT, State.PREVIOUS)
+            assert entry.state not in (ArtifactState.CURRENT, ArtifactState.PREVIOUS)
             assert entry.generation not in held
             self.register = self.register.doomed(entry.generation, self.now)
             if finish:
@@ -209,8 +209,8 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def one_current_and_one_previous(self) -> None:
         found = [entry.state for entry in self.register.entries]
-        assert found.count(State.CURRENT) <= 1 and found.count(State.PREVIOUS) <= 1
-        assert State.PREVIOUS not in found or State.CURRENT in found
+        assert found.count(ArtifactState.CURRENT) <= 1 and found.count(ArtifactState.PREVIOUS) <= 1
+        assert ArtifactState.PREVIOUS not in found or ArtifactState.CURRENT in found
         served_before = [e for e in self.register.entries if e.promoted_at is not None]
         assert not served_before or self.register.current, "what was served once is followed by something"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Conflict, NotFound, Unavailable
-from frazil.serving.artifacts import MANIFEST, ArtifactRefused, Manifest, Shelf, State
+from frazil.serving.artifacts import MANIFEST, ArtifactRefused, ArtifactState, Manifest, Shelf
 from frazil.serving.artifacts import shelf as shelf_module
 from frazil.serving.artifacts.manifest import new_generation
 from frazil.serving.artifacts.register import READABLE, Policy
@@ -50,11 +50,11 @@ def test_from_a_folder_to_current(place: Place, bakery: Bakery, tmp_path: Path) 
     shelf = place.shelf()
     folder, manifest = bakery.bake()
     entry = shelf.publish(folder)
-    assert entry.state is State.CANDIDATE and entry.cut == manifest.cut and entry.counts == manifest.counts
+    assert entry.state is ArtifactState.CANDIDATE and entry.cut == manifest.cut and entry.counts == manifest.counts
     assert {found.key for found in shelf.objects.list()} == {
         f"{TABLE}/{manifest.generation}/{path}" for path in (*(file.path for file in manifest.files), MANIFEST)
     }
-    assert shelf.promote(manifest.generation).state is State.CURRENT
+    assert shelf.promote(manifest.generation).state is ArtifactState.CURRENT
     assert place.shelf().register().current == shelf.register().current
     with pytest.raises(Conflict):
         shelf.publish(folder)
@@ -293,7 +293,7 @@ def test_a_slow_builder_gives_signs_of_life(place: Place, bakery: Bakery, monkey
             assert watcher.tidy().removed == ()
 
     monkeypatch.setattr(shelf_module, "crash_point", one_more)
-    assert shelf.publish(folder).state is State.CANDIDATE
+    assert shelf.publish(folder).state is ArtifactState.CANDIDATE
     assert uploads == len(manifest.files) + 1 and 40 * uploads > 60
 
 
@@ -379,7 +379,7 @@ def test_killed_anywhere_the_shelf_is_right_and_tidying_converges(
     # And the next build goes its way.
     again, newest = bakery.bake(watermark=10 << 20)
     tidier.publish(again)
-    assert tidier.promote(newest.generation).state is State.CURRENT
+    assert tidier.promote(newest.generation).state is ArtifactState.CURRENT
 
 
 @pytest.mark.parametrize("point", _OF_CLEARING)

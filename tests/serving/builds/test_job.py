@@ -12,9 +12,9 @@ import pytest
 from frazil.embedding import ModelSettings, open_model
 from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.registry import Job, ask_job, finish_job, open_jobs
+from frazil.registry import Job, finish_job, open_jobs, submit_job
 from frazil.serving import Profiles, parse_profile
-from frazil.serving.builds import Hands
+from frazil.serving.builds import BuildServices
 from frazil.serving.index_choice import choose_index
 from frazil.serving.vectors.config import IndexConfig
 from tests.embedding.server import DIMS, refusing, serving
@@ -220,10 +220,10 @@ def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> 
     waiting: list[Job] = []
 
     def only_ask(table: LakeTable, model: str) -> Job:
-        waiting.append(ask_job(yard.lake.registry, "embed", table.name, {"table": table.name}))
+        waiting.append(submit_job(yard.lake.registry, "embed", table.name, {"table": table.name}))
         return waiting[-1]
 
-    yard.builds.hands = Hands(yard.fold, only_ask, yard.say)
+    yard.builds.hands = BuildServices(yard.fold, only_ask, yard.say)
     yard.builds.turn_seconds = 0.0
     other = yard.ask("others")
     told = yard.build()
@@ -238,8 +238,8 @@ def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> 
 
 def test_a_build_that_waits_ends_with_its_pipeline(yard: Yard) -> None:
     append(yard.lake, "main.notes", [{"body": "One."}])
-    yard.builds.hands = Hands(
-        yard.fold, lambda table, model: ask_job(yard.lake.registry, "embed", table.name, {}), yard.say
+    yard.builds.hands = BuildServices(
+        yard.fold, lambda table, model: submit_job(yard.lake.registry, "embed", table.name, {}), yard.say
     )
     yard.builds.give_up()
     with pytest.raises(Unavailable, match="pipeline ends"):
@@ -252,5 +252,5 @@ def test_servers_that_cannot_be_told_are_no_failure(yard: Yard) -> None:
     def dumb(shelf: str, generation: str) -> None:
         raise Unavailable("no bus")
 
-    yard.builds.hands = Hands(yard.fold, yard.embed, dumb)
+    yard.builds.hands = BuildServices(yard.fold, yard.embed, dumb)
     assert yard.build()["is_current"]

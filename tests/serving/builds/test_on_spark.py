@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import FrazilError
-from frazil.pipeline.entities import Folder
+from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import EMBED, SparkTasks
 from tests.lake.staging import append
 from tests.lake_fixtures import SparkLake
@@ -54,7 +54,7 @@ def test_an_entity_is_folded_by_spark_and_built(yard: Yard, spark_lake: SparkLak
     name = "main.built_things"
 
     def fold(entity: str) -> None:
-        while Folder(spark_lake.lake, entity, spark_lake.session).fold() is not None:
+        while FoldCommitter(spark_lake.lake, entity, spark_lake.session).fold() is not None:
             pass
 
     yard.builds.hands = type(yard.builds.hands)(fold, yard.embed, yard.say)

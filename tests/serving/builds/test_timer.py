@@ -12,8 +12,8 @@ import pytest
 from frazil.lake.catalog import Lake
 from frazil.registry import finish_job, open_jobs
 from frazil.serving import Profiles, SearchSettings, parse_profile
-from frazil.serving.artifacts import ShelfTidier, clear_shelves
-from frazil.serving.builds import KIND, BuildTimer
+from frazil.serving.artifacts import ShelfCleanup, clear_shelves
+from frazil.serving.builds import KIND, BuildTrigger
 from frazil.serving.index_choice import choose_index
 from frazil.serving.vectors.config import IndexConfig
 from tests.lake.staging import append
@@ -28,7 +28,7 @@ class Clock:
         self.yard = yard
         self.now = datetime.now(UTC)
         given = {"build_seconds": 900, "build_after_rows": 50, **settings}
-        self.timer = BuildTimer(yard.lake, SearchSettings.model_validate(given))
+        self.timer = BuildTrigger(yard.lake, SearchSettings.model_validate(given))
 
     def after(self, seconds: float) -> list[tuple[str, str | None]]:
         self.now += timedelta(seconds=seconds)
@@ -149,7 +149,7 @@ def test_the_clean_up_comes_every_hour_and_leaves_what_can_come_back(yard: Yard)
         yard.build(profile=profile)
     noted: list[tuple[str, str]] = []
     kept = yard.folder / "builds" / "kept"
-    tidier = ShelfTidier(yard.lake, SearchSettings(), kept, lambda kind, **words: noted.append((kind, words["table"])))
+    tidier = ShelfCleanup(yard.lake, SearchSettings(), kept, lambda kind, **words: noted.append((kind, words["table"])))
     now = datetime.now(UTC)
     yard.lake.drop("main.notes")
     tidier.look(now)

@@ -17,15 +17,15 @@ from frazil.events.declaration import embeddings_of
 from frazil.lake.catalog import Lake, LakeTable, load_entity
 from frazil.pipeline.embeddings import KIND as EMBED
 from frazil.pipeline.embeddings import EmbedAsk
-from frazil.registry import Job, ask_job, finish_job
+from frazil.registry import Job, finish_job, submit_job
 from frazil.serving import SearchSettings
-from frazil.serving.artifacts import MANIFEST, Entry, LocalCopies, Manifest, Shelf, decode_manifest, open_shelf
+from frazil.serving.artifacts import MANIFEST, ArtifactEntry, LocalCopies, Manifest, Shelf, decode_manifest, open_shelf
 from frazil.serving.artifacts.contents import Contents
 from frazil.serving.artifacts.parts import IndexPart
 from frazil.serving.artifacts.verify import verify_artifact
-from frazil.serving.builds import KIND, Builds, Hands
+from frazil.serving.builds import KIND, Builds, BuildServices
 from frazil.serving.builds.child import built
-from frazil.serving.builds.plan import BuildPlan, Order
+from frazil.serving.builds.plan import BuildOrder, BuildPlan
 from frazil.serving.builds.process import BuildProcess, Tell
 from tests.entity_model import fold
 from tests.pipeline.embeddings.place import Place
@@ -37,7 +37,7 @@ class InProcess(BuildProcess):
     def build(self, plan: BuildPlan, place: Path, generation: str, tell: Tell) -> dict[str, Any]:
         for name in ("artifact", "spill"):
             (place / name).mkdir()
-        order = Order(plan, place / "artifact", place / "spill", generation, os.getpid())
+        order = BuildOrder(plan, place / "artifact", place / "spill", generation, os.getpid())
         return built(pickle.loads(pickle.dumps(order)), tell)  # noqa: S301
 
 
@@ -53,7 +53,9 @@ class Yard:
 
     def __post_init__(self) -> None:
         self.place = Place(self.lake, self.models)
-        self.builds = Builds(self.lake, self.settings, self.folder / "builds", Hands(self.fold, self.embed, self.say))
+        self.builds = Builds(
+            self.lake, self.settings, self.folder / "builds", BuildServices(self.fold, self.embed, self.say)
+        )
         if not self.own_process:
             self.builds.process = InProcess()
 
@@ -67,7 +69,7 @@ class Yard:
         self.embeddings_asked += 1
         is_shadow = model not in ("own", table.spec.searched.model if table.spec.searched else "")
         asked = EmbedAsk(table.name, model, shadow=is_shadow)
-        job = ask_job(self.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
+        job = submit_job(self.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
         try:
             result = {"state": "done", **self.place.job.do(job, lambda progress: None)}
         except FrazilError as error:
@@ -79,7 +81,7 @@ class Yard:
         self.announced.append((shelf, generation))
 
     def ask(self, table: str = "notes", **options: Any) -> Job:
-        return ask_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
+        return submit_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
 
     def build(self, table: str = "notes", **options: Any) -> dict[str, Any]:
         job = self.ask(table, **options)
@@ -90,7 +92,7 @@ class Yard:
     def shelf(self, name: str = "main.notes") -> Shelf:
         return open_shelf(self.lake.registry, self.lake.warehouse, name, self.settings)
 
-    def current(self, name: str = "main.notes") -> Entry | None:
+    def current(self, name: str = "main.notes") -> ArtifactEntry | None:
         return self.shelf(name).register().current
 
     def fetched(self, name: str = "main.notes") -> Held:
@@ -135,7 +137,7 @@ class Held:
         return texts
 
 
-def manifest_of(shelf: Shelf, entry: Entry) -> Manifest:
+def manifest_of(shelf: Shelf, entry: ArtifactEntry) -> Manifest:
     return decode_manifest(shelf.objects.get(shelf.key(entry.generation, MANIFEST)))
 
 

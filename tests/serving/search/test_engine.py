@@ -12,7 +12,7 @@ import pytest
 
 from frazil.errors import InvalidInput
 from frazil.serving import Bitmap
-from frazil.serving.search import Allowed, Ask, Change, Reading, Serving
+from frazil.serving.search import Allowed, Ask, DocumentChange, SearchState, ServedGenerations
 from frazil.serving.vectors.brute_force import recall
 from frazil.serving.vectors.config import IndexConfig
 from tests.serving.search.world import Row, World, corpus, document, searchable
@@ -22,7 +22,7 @@ DOCUMENTS = 3000
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGenerations]:
     """Enough for an index with codes."""
     world = World(tmp_path_factory.mktemp("large"))
     serving = world.serving()
@@ -32,18 +32,18 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[tuple[World, Serving]]:
+def small(tmp_path: Path) -> Iterator[tuple[World, ServedGenerations]]:
     world = World(tmp_path)
     serving = world.serving()
     yield world, serving
     serving.close()
 
 
-def keys(serving: Serving, ask: Ask, allowed: Any = None) -> list[str]:
+def keys(serving: ServedGenerations, ask: Ask, allowed: Any = None) -> list[str]:
     return [hit.key[0] for hit in serving.search(ask, allowed).hits]
 
 
-def test_recall_on_real_text_at_any_selectivity(large: Serving) -> None:
+def test_recall_on_real_text_at_any_selectivity(large: ServedGenerations) -> None:
     with large.reading() as reading:
         generation, model = reading.generation, large.searchable.model
         assert generation is not None and generation.index is not None and model is not None
@@ -66,7 +66,7 @@ def test_recall_on_real_text_at_any_selectivity(large: Serving) -> None:
             assert np.mean(shares) >= 0.99, share
 
 
-def test_a_filter_that_forbids_the_nearest(large: Serving) -> None:
+def test_a_filter_that_forbids_the_nearest(large: ServedGenerations) -> None:
     ask = Ask("return the number of items in a list", mode="vector", k=100)
     with large.reading() as reading:
         near = reading.search(ask)
@@ -79,7 +79,7 @@ def test_a_filter_that_forbids_the_nearest(large: Serving) -> None:
             assert len(found.hits) == 100 and not {hit.key for hit in found.hits} & {hit.key for hit in near.hits}
 
 
-def test_a_document_of_many_near_chunks_is_one_hit(small: tuple[World, Serving]) -> None:
+def test_a_document_of_many_near_chunks_is_one_hit(small: tuple[World, ServedGenerations]) -> None:
     """One document fills thousands of first places; the others are found behind it."""
     world, serving = small
     some = "The lock is released before the method returns its result to the caller of the function."
@@ -95,20 +95,20 @@ def test_a_document_of_many_near_chunks_is_one_hit(small: tuple[World, Serving])
     single = serving.search(Ask(some, mode="vector", k=20, by_document=False))
     assert {hit.key[0] for hit in single.hits} == {"crowd"}
     assert len({hit.chunk.start for hit in single.hits if hit.chunk}) == 20, "different chunks of it"
-    serving.apply([Change(101, ("crowd",), None)], 102)
+    serving.apply([DocumentChange(101, ("crowd",), None)], 102)
     assert "crowd" not in keys(serving, ask) and len(keys(serving, ask)) == 20
-    serving.apply([Change(102, ("crowd",), {**crowd, "_id": "crowd"})], 103)
+    serving.apply([DocumentChange(102, ("crowd",), {**crowd, "_id": "crowd"})], 103)
     assert keys(serving, ask)[0] == "crowd" and len(keys(serving, ask)) == 20
     assert {hit.key[0] for hit in serving.search(Ask(some, mode="vector", k=20, by_document=False)).hits} == {"crowd"}
 
 
 @pytest.mark.parametrize("mode", ["vector", "text", "hybrid"])
-def test_pages_of_equals_have_each_once(small: tuple[World, Serving], mode: Any) -> None:
+def test_pages_of_equals_have_each_once(small: tuple[World, ServedGenerations], mode: Any) -> None:
     world, serving = small
     twins = [{**document(1), "_id": f"t{at:03}"} for at in range(150)]
     others = [document(at) for at in range(50)]
     serving.swap(world.build([*others, *twins], 100))
-    serving.apply([Change(100 + at, (f"f{at}",), {**document(1), "_id": f"f{at}"}) for at in range(30)], 200)
+    serving.apply([DocumentChange(100 + at, (f"f{at}",), {**document(1), "_id": f"f{at}"}) for at in range(30)], 200)
     text = document(1)["body"]
     whole = keys(serving, Ask(text, mode=mode, k=200))
     assert len(set(whole)) == 200
@@ -118,7 +118,7 @@ def test_pages_of_equals_have_each_once(small: tuple[World, Serving], mode: Any)
         assert keys(serving, Ask(text, mode=mode, k=k)) == whole[:k]
 
 
-def test_what_a_hit_shows(small: tuple[World, Serving]) -> None:
+def test_what_a_hit_shows(small: tuple[World, ServedGenerations]) -> None:
     world, serving = small
     long = "Ships wait. " * 30 + "The harbour pilot reads the <ice> chart at dawn. " + "Ropes freeze. " * 30
     rows: list[Row] = [
@@ -126,7 +126,9 @@ def test_what_a_hit_shows(small: tuple[World, Serving]) -> None:
         {"_id": "b", "title": "Garden", "body": "Tomatoes ripen late in the north.", "year": 2},
     ]
     serving.swap(world.build(rows, 100))
-    serving.apply([Change(101, ("c",), {"_id": "c", "title": "Harbour lights", "body": "Lamps burn.", "year": 3})], 102)
+    serving.apply(
+        [DocumentChange(101, ("c",), {"_id": "c", "title": "Harbour lights", "body": "Lamps burn.", "year": 3})], 102
+    )
     (hit,) = serving.search(Ask("pilot charts", mode="text", columns=("year",))).hits
     assert hit.row == {"year": 1} and hit.key == ("a",) and not hit.fresh and hit.chunk is None
     assert hit.snippet is not None and hit.snippet_column == "body" and hit.text_score == hit.score
@@ -142,11 +144,11 @@ def test_what_a_hit_shows(small: tuple[World, Serving]) -> None:
     assert bare.snippet is None and bare.chunk is None and bare.row == {} and bare.key[0] in "ac"
 
 
-def test_a_column_that_may_not_be_searched_is_not_found_by_its_name(small: tuple[World, Serving]) -> None:
+def test_a_column_that_may_not_be_searched_is_not_found_by_its_name(small: tuple[World, ServedGenerations]) -> None:
     world, serving = small
     row = {"_id": "a", "title": "plain", "body": "secret", "year": 1}
     serving.swap(world.build([row], 100))
-    serving.apply([Change(101, ("b",), {**row, "_id": "b"})], 102)
+    serving.apply([DocumentChange(101, ("b",), {**row, "_id": "b"})], 102)
     assert keys(serving, Ask("body:secret", mode="text")) == ["a", "b"]
     for text in ("body:secret", "secret", "+body:secret plain", "body:(secret OR x)", 'body:"secret"', "body:secr*"):
         found = serving.search(Ask(text, mode="text", fields={"title": 1.0}))
@@ -155,17 +157,17 @@ def test_a_column_that_may_not_be_searched_is_not_found_by_its_name(small: tuple
         assert hit.snippet is not None and hit.snippet_column == "title"
 
 
-def test_scores_below_the_least_are_left_out(large: Serving) -> None:
+def test_scores_below_the_least_are_left_out(large: ServedGenerations) -> None:
     every = large.search(Ask("open a file for reading", mode="vector", k=50)).hits
     least = every[20].score
     kept = large.search(Ask("open a file for reading", mode="vector", k=50, min_score=least)).hits
     assert kept == every[: len(kept)] and len(kept) >= 21 and kept[-1].score >= least > every[len(kept)].score
 
 
-def test_before_the_first_generation(small: tuple[World, Serving]) -> None:
+def test_before_the_first_generation(small: tuple[World, ServedGenerations]) -> None:
     _, serving = small
     assert serving.search(Ask("anything")).hits == ()
-    serving.apply([Change(at, (f"d{at}",), document(at)) for at in range(1, 20)], 20)
+    serving.apply([DocumentChange(at, (f"d{at}",), document(at)) for at in range(1, 20)], 20)
     for mode in ("vector", "text", "hybrid"):
         found = serving.search(Ask(document(5)["body"], mode=mode, k=3))
         assert found.hits[0].key == ("d5",) and found.generation is None and found.snapshot_id is None
@@ -182,7 +184,7 @@ def test_a_table_without_a_model_and_one_without_rows(tmp_path: Path) -> None:
     assert refused.value.code == "no_vectors"
     serving.swap(world.build([], 200))
     assert serving.search(Ask("return", mode="text")).hits == ()
-    serving.apply([Change(201, ("d1",), document(1))], 202)
+    serving.apply([DocumentChange(201, ("d1",), document(1))], 202)
     assert keys(serving, Ask(document(1)["body"], mode="text")) == ["d1"]
     serving.close()
 
@@ -210,19 +212,19 @@ def test_a_table_without_a_model_and_one_without_rows(tmp_path: Path) -> None:
         ({"text": "x", "snippet_characters": -1}, "bad_search"),
     ],
 )
-def test_what_makes_no_sense_is_refused(large: Serving, told: dict[str, Any], code: str) -> None:
+def test_what_makes_no_sense_is_refused(large: ServedGenerations, told: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         large.search(Ask(**told))
     assert refused.value.code == code and refused.value.hint
 
 
-def test_what_cannot_be_read_is_told(large: Serving) -> None:
+def test_what_cannot_be_read_is_told(large: ServedGenerations) -> None:
     found = large.search(Ask('nowhere:tea "open', mode="text"))
     assert len(found.ignored) == 2
 
 
-def test_a_filter_of_another_state_is_not_taken(large: Serving) -> None:
-    def wrong(reading: Reading) -> Allowed:
+def test_a_filter_of_another_state_is_not_taken(large: ServedGenerations) -> None:
+    def wrong(reading: SearchState) -> Allowed:
         return Allowed(Bitmap.full(5), None)
 
     for allowed in (wrong, lambda reading: Allowed(None, Bitmap.full(5))):

@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from frazil.serving.search import Ask, Change, Found, Fresh, FreshFull, FreshView, Searchable
+from frazil.serving.search import Ask, DocumentChange, FreshDocuments, FreshFull, FreshView, Searchable, SearchResult
 from frazil.serving.search.ranked_search import search
 from tests.serving.search.world import World, document, searchable
 
 WORDS_ONLY: Searchable = dataclasses.replace(searchable(), model=None)
 
 
-def change(position: int, number: int, *, salt: int = 0, deleted: bool = False) -> Change:
-    return Change(position, (f"d{number}",), None if deleted else document(number, salt=salt))
+def change(position: int, number: int, *, salt: int = 0, deleted: bool = False) -> DocumentChange:
+    return DocumentChange(position, (f"d{number}",), None if deleted else document(number, salt=salt))
 
 
 def keys(view: FreshView) -> set[str]:
     return {view.slots.documents[slot].key[0] for slot in view.live_slots}
 
 
-def applied(fresh: Fresh, view: FreshView, *changes: Change, upto: int) -> FreshView:
+def applied(fresh: FreshDocuments, view: FreshView, *changes: DocumentChange, upto: int) -> FreshView:
     after = fresh.apply(fresh.prepare(changes), upto, view)
     assert after is not None
     return after
 
 
-def answers(searched: Searchable, view: FreshView) -> tuple[Found, dict[str, str]]:
+def answers(searched: Searchable, view: FreshView) -> tuple[SearchResult, dict[str, str]]:
     """By vector all of it; by words what is found, as without a generation words get rarer or commoner with time."""
     by_words = search(searched, view, Ask("return a value", mode="text", k=20)).hits
     return (
@@ -38,7 +38,7 @@ def answers(searched: Searchable, view: FreshView) -> tuple[Found, dict[str, str
 
 
 def test_a_view_never_changes() -> None:
-    fresh = Fresh(searchable())
+    fresh = FreshDocuments(searchable())
     empty = fresh.view(None)
     views = [empty]
     for position in range(1, 40):
@@ -55,7 +55,7 @@ def test_a_view_never_changes() -> None:
 
 
 def test_changes_that_come_twice_or_out_of_turn() -> None:
-    fresh = Fresh(WORDS_ONLY)
+    fresh = FreshDocuments(WORDS_ONLY)
     first = applied(fresh, fresh.view(None), change(5, 1, salt=1), change(6, 2), change(7, 2, deleted=True), upto=8)
     again = applied(fresh, first, change(6, 2), change(5, 1, salt=1), change(3, 1, salt=3), upto=4)
     assert again.head == 8 and keys(again) == {"d1"} and keys(fresh.view(None)) == {"d1"}
@@ -65,7 +65,7 @@ def test_changes_that_come_twice_or_out_of_turn() -> None:
 
 
 def test_there_is_an_end_to_what_is_kept() -> None:
-    fresh = Fresh(WORDS_ONLY, max_documents=5)
+    fresh = FreshDocuments(WORDS_ONLY, max_documents=5)
     view = applied(fresh, fresh.view(None), *(change(at, at) for at in range(1, 6)), upto=6)
     with pytest.raises(FreshFull) as full:
         fresh.apply(fresh.prepare([change(6, 1, salt=2), change(7, 99)]), 8, view)
@@ -74,7 +74,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     assert fresh.view(None).rows.to_pylist()[0] == document(1), "nothing of it was taken"
     view = applied(fresh, view, change(6, 1, salt=2), upto=7)
     assert len(fresh) == 5, "a newer version takes the place of its older one"
-    small = Fresh(searchable(), max_bytes=3000)
+    small = FreshDocuments(searchable(), max_bytes=3000)
     with pytest.raises(FreshFull):
         small.apply(small.prepare([change(at, at) for at in range(1, 9)]), 9)
     assert small.bytes == 0 and len(small) == 0
@@ -82,7 +82,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
 
 def test_a_full_tail_gives_up_the_way_back(tmp_path: Path) -> None:
     world = World(tmp_path)
-    serving = world.serving(fresh=Fresh(world.searched, max_documents=4))
+    serving = world.serving(fresh=FreshDocuments(world.searched, max_documents=4))
     serving.apply([change(at, at) for at in range(1, 5)], 5)
     with pytest.raises(FreshFull):
         serving.apply([change(5, 5)], 6)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from frazil.serving import Bitmap
-from frazil.serving.artifacts import Entry
-from frazil.serving.search import Allowed, Ask, Change, Found, Reading
+from frazil.serving.artifacts import ArtifactEntry
+from frazil.serving.search import Allowed, Ask, DocumentChange, SearchResult, SearchState
 from frazil.serving.search.fusion import Ranking, fuse
 from frazil.serving.text.analysis import stems
 from tests.serving.search.world import TEXT, Row, World, document, searchable
@@ -45,11 +45,11 @@ class Truth:
     """All changes ever made, and what they come to at a position."""
 
     def __init__(self) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[DocumentChange] = []
         self._known: tuple[int, dict[str, Row]] = (1, {})
 
     def write(self, key: str, row: Row | None) -> None:
-        self.changes.append(Change(len(self.changes) + 1, (key,), row))
+        self.changes.append(DocumentChange(len(self.changes) + 1, (key,), row))
 
     @property
     def head(self) -> int:
@@ -95,7 +95,7 @@ def worded(documents: Iterable[Row], some: list[str], required: list[str], exclu
 def before(year: int) -> Any:
     """A filter, judged on the rows of the state that is searched."""
 
-    def judged(reading: Reading) -> Allowed:
+    def judged(reading: SearchState) -> Allowed:
         fresh = np.array([value < year for value in reading.view.rows.column("year").to_pylist()], dtype=np.bool_)
         if reading.generation is None:
             return Allowed(fresh=Bitmap.of_mask(fresh))
@@ -111,9 +111,9 @@ class Story:
         self.choose = random.Random(seed)
         self.truth = Truth()
         self.serving = self.world.serving()
-        self.built: list[Entry] = []
-        self.previous: Entry | None = None
-        self.current: Entry | None = None
+        self.built: list[ArtifactEntry] = []
+        self.previous: ArtifactEntry | None = None
+        self.current: ArtifactEntry | None = None
         self.fed = 1
         self.serving.apply((), 1)
         self.searches = self.swaps = self.fresh_seen = self.hits = 0
@@ -219,7 +219,7 @@ class Story:
         assert [hit.score for hit in found.hits] == pytest.approx(expected)
         assert all(hit.score == pytest.approx(fused[hit.key]) for hit in found.hits)
 
-    def checked(self, found: Found, year: int | None) -> dict[str, Row]:
+    def checked(self, found: SearchResult, year: int | None) -> dict[str, Row]:
         """What holds of any answer; returns the documents that it may be from."""
         watermark = 0 if self.current is None else self.current.cut.watermark
         assert found.position == max(self.fed, watermark)

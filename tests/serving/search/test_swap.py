@@ -13,9 +13,18 @@ from typing import Any
 import pytest
 
 from frazil.errors import Conflict, FrazilError, Unavailable
-from frazil.serving.artifacts import ArtifactRefused, Entry
+from frazil.serving.artifacts import ArtifactEntry, ArtifactRefused
 from frazil.serving.artifacts.engine_versions import running_engines
-from frazil.serving.search import Ask, Change, Found, Fresh, FreshGap, Generation, Reading, Serving
+from frazil.serving.search import (
+    Ask,
+    DocumentChange,
+    FreshDocuments,
+    FreshGap,
+    Generation,
+    SearchResult,
+    SearchState,
+    ServedGenerations,
+)
 from tests.serving.artifacts.samples import TABLE
 from tests.serving.search.world import World, document, searchable
 
@@ -36,14 +45,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def entries(world: World) -> list[Entry]:
+def entries(world: World) -> list[ArtifactEntry]:
     """Artifacts of one age; the year of every row says which."""
     return [
         world.build([{**document(at, salt=salt), "year": salt} for at in range(30)], watermark=100) for salt in range(4)
     ]
 
 
-def told(found: Found) -> list[tuple[Any, ...]]:
+def told(found: SearchResult) -> list[tuple[Any, ...]]:
     return [(hit.key, hit.score, hit.row["body"]) for hit in found.hits if hit.key != ("fresh",)]
 
 
@@ -57,7 +66,7 @@ def restless() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restless")
-def test_every_answer_is_from_one_generation(world: World, entries: list[Entry]) -> None:
+def test_every_answer_is_from_one_generation(world: World, entries: list[ArtifactEntry]) -> None:
     serving = world.serving(drain_seconds=PATIENCE_SECONDS)
     expected: dict[tuple[str | None, int], list[tuple[Any, ...]]] = {}
     for entry in entries:
@@ -92,7 +101,7 @@ def test_every_answer_is_from_one_generation(world: World, entries: list[Entry])
         while not over.wait(0.01):
             body = "Return the value of a function: parse a date, open a file."
             row = {"_id": "fresh", "title": "fresh", "body": body, "year": position}
-            serving.apply([Change(position, ("fresh",), row)], position + 1)
+            serving.apply([DocumentChange(position, ("fresh",), row)], position + 1)
             position += 1
 
     clients = [threading.Thread(target=client, args=(seed,)) for seed in range(CLIENTS)] + [
@@ -122,14 +131,14 @@ def test_every_answer_is_from_one_generation(world: World, entries: list[Entry])
         serving.search(QUERIES[0])
 
 
-def test_a_reader_finishes_on_what_it_began_with(world: World, entries: list[Entry]) -> None:
+def test_a_reader_finishes_on_what_it_began_with(world: World, entries: list[ArtifactEntry]) -> None:
     serving = world.serving(drain_seconds=0.01)
     serving.swap(entries[0])
     with serving.reading() as reading:
         before = reading.search(QUERIES[0])
         swapped = serving.swap(entries[1])
         assert not swapped.drained and serving.status().draining == (entries[0].generation,)
-        serving.apply([Change(100, ("d1",), None)], 101)
+        serving.apply([DocumentChange(100, ("d1",), None)], 101)
         serving.swap(entries[2])
         assert reading.search(QUERIES[0]) == before and before.generation == entries[0].generation
         old = reading.generation
@@ -141,11 +150,11 @@ def test_a_reader_finishes_on_what_it_began_with(world: World, entries: list[Ent
     serving.close()
 
 
-def test_an_older_one_needs_to_be_asked_for(world: World, entries: list[Entry]) -> None:
+def test_an_older_one_needs_to_be_asked_for(world: World, entries: list[ArtifactEntry]) -> None:
     newer = world.build([document(at) for at in range(5)], watermark=200)
     serving = world.serving()
     serving.swap(entries[0])
-    serving.apply([Change(150, ("d9",), {**document(9), "title": "between"})], 151)
+    serving.apply([DocumentChange(150, ("d9",), {**document(9), "title": "between"})], 151)
     serving.swap(newer)
     assert serving.status().fresh_documents == 0, "the change is in the generation now, whatever became of it"
     with pytest.raises(Conflict) as refused:
@@ -161,8 +170,8 @@ def test_an_older_one_needs_to_be_asked_for(world: World, entries: list[Entry]) 
     serving.close()
 
 
-def test_fresh_documents_that_begin_too_late(world: World, entries: list[Entry]) -> None:
-    serving = world.serving(fresh=Fresh(world.searched, floor=150))
+def test_fresh_documents_that_begin_too_late(world: World, entries: list[ArtifactEntry]) -> None:
+    serving = world.serving(fresh=FreshDocuments(world.searched, floor=150))
     with pytest.raises(Unavailable) as refused:
         serving.search(QUERIES[0])
     assert refused.value.code == "no_generation"
@@ -172,11 +181,11 @@ def test_fresh_documents_that_begin_too_late(world: World, entries: list[Entry])
     assert serving.status().generation is None and trouble is not None and trouble.code == "fresh_gap"
 
 
-def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[Entry]) -> None:
-    serving = world.serving(fresh=Fresh(searchable(), floor=50))
-    serving.apply([Change(60, ("old",), {**document(1), "_id": "old"})], 80)
+def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[ArtifactEntry]) -> None:
+    serving = world.serving(fresh=FreshDocuments(searchable(), floor=50))
+    serving.apply([DocumentChange(60, ("old",), {**document(1), "_id": "old"})], 80)
     serving.swap(entries[0])
-    serving.apply([Change(120, ("fresh",), {**document(2), "_id": "fresh"})], 130)
+    serving.apply([DocumentChange(120, ("fresh",), {**document(2), "_id": "fresh"})], 130)
     serving.forget_older()
     assert (serving.fresh.floor, serving.fresh.head, len(serving.fresh)) == (100, 130, 1)
     found = serving.search(Ask("value", mode="vector", k=100))
@@ -184,10 +193,10 @@ def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[
     serving.close()
 
 
-def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[Entry]) -> None:
+def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[ArtifactEntry]) -> None:
     asked: list[str] = []
 
-    def check(reading: Reading) -> None:
+    def check(reading: SearchState) -> None:
         assert reading.generation is not None
         asked.append(reading.generation.name)
         if reading.generation.name == entries[1].generation:
@@ -206,7 +215,7 @@ def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[Entr
 
 
 def test_a_generation_that_goes_wrong_while_it_serves(
-    world: World, entries: list[Entry], monkeypatch: pytest.MonkeyPatch
+    world: World, entries: list[ArtifactEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serving = world.serving()
     serving.swap(entries[0])
@@ -273,29 +282,29 @@ def test_damage_anywhere_on_the_bucket(tmp_path: Path) -> None:
     serving.close()
 
 
-def test_other_engines(world: World, entries: list[Entry]) -> None:
+def test_other_engines(world: World, entries: list[ArtifactEntry]) -> None:
     for engine, version in (("tantivy", "99.0.0"), ("faiss", "1.0.0")):
         copies = world.copies(engines={**running_engines(), engine: version})
-        serving = Serving(world.searched, copies)
+        serving = ServedGenerations(world.searched, copies)
         with pytest.raises(ArtifactRefused) as refused:
             serving.swap(entries[0])
         assert refused.value.code == "artifact_engine_version"
 
 
-def test_an_artifact_of_another_model_or_text(world: World, entries: list[Entry]) -> None:
+def test_an_artifact_of_another_model_or_text(world: World, entries: list[ArtifactEntry]) -> None:
     for searched, code in (
         (searchable(text=("title",)), "artifact_other_text"),
         (searchable(model=_Renamed()), "artifact_other_model"),
         (searchable(key=("number",)), "artifact_other_schema"),
     ):
-        serving = Serving(searched, world.copies())
+        serving = ServedGenerations(searched, world.copies())
         with pytest.raises(ArtifactRefused) as refused:
             serving.swap(entries[0])
         assert refused.value.code == code
         assert world.copies().prune(()) != [], "the copy was released"
 
 
-def test_what_its_builder_knew_is_asked_again(world: World, entries: list[Entry], tmp_path: Path) -> None:
+def test_what_its_builder_knew_is_asked_again(world: World, entries: list[ArtifactEntry], tmp_path: Path) -> None:
     """A copy whose files are whole but whose index answers otherwise."""
     copy = world.copies().fetch(entries[3])
     assert {canary.part for canary in copy.manifest.canaries} == {"index", "text"}

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from frazil.embedding import Model, open_model
 from frazil.events.declaration import Chunking
-from frazil.serving.artifacts import CHUNK_SCHEMA, Cut, Entry, LocalCopies, Shelf, Source
-from frazil.serving.artifacts import Model as BuiltModel
+from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactEntry, ArtifactSource, LocalCopies, Shelf, SourceState
+from frazil.serving.artifacts import ArtifactModel as BuiltModel
 from frazil.serving.artifacts.parts import IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.search import Searchable, Serving
+from frazil.serving.search import Searchable, ServedGenerations
 from frazil.serving.text import TextLayout
 from frazil.serving.vectors.config import IndexConfig
 from frazil.storage import Warehouse
@@ -54,7 +54,9 @@ def document(number: int, *, salt: int = 0, pieces: int | None = None) -> Row:
     }
 
 
-def source(searched: Searchable, rows: Sequence[Mapping[str, Any]], watermark: int, cut: Cut | None = None) -> Source:
+def source(
+    searched: Searchable, rows: Sequence[Mapping[str, Any]], watermark: int, cut: SourceState | None = None
+) -> ArtifactSource:
     """What a builder would hand over: chunks with a vector first, in the order of the vectors."""
     pieces = searched.in_pieces(rows)
     good = [(at, piece.chunks[of]) for at, piece in enumerate(pieces) for of in piece.of]
@@ -69,9 +71,9 @@ def source(searched: Searchable, rows: Sequence[Mapping[str, Any]], watermark: i
         for at, chunk in good + bad
     ]
     model = searched.model
-    return Source(
+    return ArtifactSource(
         table=searched.table,
-        cut=cut or Cut("stream-1", watermark, snapshot_id=watermark + 7, table_id="uuid-1"),
+        cut=cut or SourceState("stream-1", watermark, snapshot_id=watermark + 7, table_id="uuid-1"),
         schema=searched.schema,
         rows=pa.Table.from_pylist(list(rows), schema=searched.schema).to_batches(),
         chunks=pa.Table.from_pylist(chunks, schema=CHUNK_SCHEMA).to_batches(),
@@ -91,7 +93,9 @@ class World:
         self.shelf: Shelf = self.place.shelf()
         self._builds = 0
 
-    def build(self, rows: Sequence[Mapping[str, Any]], watermark: int, config: IndexConfig | None = None) -> Entry:
+    def build(
+        self, rows: Sequence[Mapping[str, Any]], watermark: int, config: IndexConfig | None = None
+    ) -> ArtifactEntry:
         self._builds += 1
         folder = self.folder / f"build-{self._builds}"
         parts = [IndexPart(config, threads=1)] if self.searched.model is not None else []
@@ -102,8 +106,8 @@ class World:
     def copies(self, **options: Any) -> LocalCopies:
         return LocalCopies(self.folder / "cache", self.place.objects(), TABLE, **options)
 
-    def serving(self, **options: Any) -> Serving:
-        return Serving(self.searched, self.copies(), **options)
+    def serving(self, **options: Any) -> ServedGenerations:
+        return ServedGenerations(self.searched, self.copies(), **options)
 
 
 @cache

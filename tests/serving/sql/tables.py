@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from frazil.serving.sql import Relation, Tail
+from frazil.serving.sql import Relation, TailRows
 from frazil.storage import Warehouse
 
 ROWS = pa.schema(
@@ -68,7 +68,7 @@ def relation(table: Table, *, name: str = "t", columns: pa.Schema = ROWS, **more
     )
 
 
-def tail_of(key: str, whole: pa.Table, start: int, end: int, asked: list[int] | None = None) -> Tail:
+def tail_of(key: str, whole: pa.Table, start: int, end: int, asked: list[int] | None = None) -> TailRows:
     """A cut of a stream; `asked` notes from where its rows were wanted."""
 
     def rows_from(position: int) -> pa.Table:
@@ -77,4 +77,4 @@ def tail_of(key: str, whole: pa.Table, start: int, end: int, asked: list[int] | 
         positions = whole.column("_seq").to_pylist()
         return whole.filter(pa.array([max(start, position) <= at < end for at in positions]))
 
-    return Tail(key, start, end, rows_from)
+    return TailRows(key, start, end, rows_from)

@@ -18,7 +18,7 @@ from frazil.errors import FrazilError, InvalidInput
 from frazil.serving.sql import Relation
 from frazil.serving.sql.errors import ConversionFailed
 from frazil.serving.sql.worker.duckdb_engine import Engine, Store
-from frazil.serving.sql.worker.views import Shown, received, shown
+from frazil.serving.sql.worker.views import RelationView, decode_relation, encode_relation
 from tests.serving.sql.tables import ROWS, House, relation, rows, tail_of
 
 
@@ -41,8 +41,8 @@ def secrets_table(house: House) -> Any:
     return house.table("secrets", [rows(0, 3000), rows(3000, 3010, team="red", secret="s3cr3t"), rows(3010, 6000)])
 
 
-def wire(one: Relation) -> Shown:
-    return received(json.loads(json.dumps(shown(one, lambda domain: f"salt of {domain}"))))
+def wire(one: Relation) -> RelationView:
+    return decode_relation(json.loads(json.dumps(encode_relation(one, lambda domain: f"salt of {domain}"))))
 
 
 def run(engine: Engine, sql: str, *relations: Relation, parameters: Any = None, max_rows: int = 100) -> list[Any]:

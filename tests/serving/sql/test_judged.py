@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from frazil.serving.sql.query import Statement
-from frazil.serving.sql.statement_cache import Judged, judged_from
+from frazil.serving.sql.statement_cache import StatementCache, judged_from
 
 
 def test_the_least_used_is_forgotten() -> None:
-    judged = Judged()
+    judged = StatementCache()
     for number in range(1000):
         judged.keep(f"q{number}", Statement(f"q{number}", ()))
     assert judged.get("q0") is not None
@@ -19,7 +19,7 @@ def test_the_least_used_is_forgotten() -> None:
 
 
 def test_long_texts_push_others_out() -> None:
-    judged = Judged()
+    judged = StatementCache()
     texts = [f"{number}" + "x" * 100_000 for number in range(100)]
     for text in texts:
         judged.keep(text, Statement(text, ()))

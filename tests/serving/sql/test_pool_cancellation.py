@@ -17,7 +17,7 @@ import pytest_asyncio
 from frazil.errors import Unavailable
 from frazil.serving.sql import Query, QueryPool, QuerySettings, QueryTimeout, stall_clock
 from frazil.serving.sql.fair_queue import Slot
-from frazil.serving.sql.worker_processes import Flock
+from frazil.serving.sql.worker_processes import WorkerProcesses
 from tests.serving.sql.tables import House
 
 # Runs for minutes and needs no memory.
@@ -120,13 +120,13 @@ async def test_who_waits_is_told_when_the_pool_ends(house: House) -> None:
 
 async def test_a_start_that_is_cancelled_leaves_no_process(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[subprocess.Popen[bytes]] = []
-    launch = Flock._launch
+    launch = WorkerProcesses._launch
 
-    def noting(self: Flock) -> None:
+    def noting(self: WorkerProcesses) -> None:
         launch(self)
         launched.append(self._process)
 
-    monkeypatch.setattr(Flock, "_launch", noting)
+    monkeypatch.setattr(WorkerProcesses, "_launch", noting)
     for seconds in (0.0, 0.1, 0.7, 1.2):
         pool = QueryPool(SETTINGS, house.warehouse)
         starting = asyncio.create_task(pool.start())

@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from frazil.errors import InvalidInput
 from frazil.serving import Bitmap
-from frazil.serving.artifacts import Cut, Source
+from frazil.serving.artifacts import ArtifactSource, SourceState
 from frazil.serving.artifacts.parts import DUCKDB, DuckPart
 from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.sql import QueryPool, QuerySettings
-from frazil.serving.sql.worker import Selection
+from frazil.serving.sql.worker import RowSelection
 from frazil.storage import Warehouse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,14 +32,14 @@ TABLE = pa.table(
 async def place(tmp_path_factory: Any) -> AsyncIterator[tuple[QueryPool, Path]]:
     folder: Path = tmp_path_factory.mktemp("selection")
     artifact = folder / "cache" / "g1"
-    write_artifact(Source("main.t", Cut("s", 1, 1), STORED, TABLE.to_batches()), artifact, [DuckPart()])
+    write_artifact(ArtifactSource("main.t", SourceState("s", 1, 1), STORED, TABLE.to_batches()), artifact, [DuckPart()])
     pool = QueryPool(QuerySettings(workers=1), Warehouse(f"file://{folder}/warehouse"), readable=[folder / "cache"])
     await pool.start(salt="salt")
     yield pool, artifact / DUCKDB
     await pool.close()
 
 
-async def chosen(place: tuple[QueryPool, Path], selection: Selection) -> list[int]:
+async def chosen(place: tuple[QueryPool, Path], selection: RowSelection) -> list[int]:
     """The same of the file and of rows that are sent."""
     pool, file = place
     of_file = await pool.select(selection, file, ROWS, owner="o", timeout_seconds=20)
@@ -50,21 +50,21 @@ async def chosen(place: tuple[QueryPool, Path], selection: Selection) -> list[in
 
 
 async def test_conditions_are_met_by_all_that_is_chosen(place: tuple[QueryPool, Path]) -> None:
-    found = await chosen(place, Selection(SCHEMA, conditions=("year < 3 -- a comment", "_id <> 'd0'")))
+    found = await chosen(place, RowSelection(SCHEMA, conditions=("year < 3 -- a comment", "_id <> 'd0'")))
     assert found == [i for i in range(1, ROWS) if i % 50 < 3]
-    assert await chosen(place, Selection(SCHEMA)) == list(range(ROWS))
-    assert await chosen(place, Selection(SCHEMA, conditions=("later IS NOT NULL",))) == []
-    assert await chosen(place, Selection(SCHEMA, conditions=("year = 1 OR NULL",))) == [1, 51, 101, 151]
+    assert await chosen(place, RowSelection(SCHEMA)) == list(range(ROWS))
+    assert await chosen(place, RowSelection(SCHEMA, conditions=("later IS NOT NULL",))) == []
+    assert await chosen(place, RowSelection(SCHEMA, conditions=("year = 1 OR NULL",))) == [1, 51, 101, 151]
 
 
 async def test_a_grant_hides_rows_and_masks_columns_from_conditions(place: tuple[QueryPool, Path]) -> None:
-    hidden = Selection(SCHEMA, where="year % 2 = 0", conditions=("year < 4",))
+    hidden = RowSelection(SCHEMA, where="year % 2 = 0", conditions=("year < 4",))
     assert await chosen(place, hidden) == [i for i in range(ROWS) if i % 50 in (0, 2)]
-    masked = Selection(SCHEMA, masks={"email": "redact"}, conditions=("email = 'a1@x'",))
+    masked = RowSelection(SCHEMA, masks={"email": "redact"}, conditions=("email = 'a1@x'",))
     assert await chosen(place, masked) == []
-    redacted = Selection(SCHEMA, masks={"email": "redact"}, conditions=("email = '***'",))
+    redacted = RowSelection(SCHEMA, masks={"email": "redact"}, conditions=("email = '***'",))
     assert len(await chosen(place, redacted)) == ROWS
-    nulled = Selection(SCHEMA, masks={"year": "null"}, conditions=("year IS NULL",))
+    nulled = RowSelection(SCHEMA, masks={"year": "null"}, conditions=("year IS NULL",))
     assert len(await chosen(place, nulled)) == ROWS
 
 
@@ -91,16 +91,16 @@ async def test_what_is_no_condition_is_refused(place: tuple[QueryPool, Path], co
     pool, file = place
     for rows in (file, TABLE):
         with pytest.raises(InvalidInput):
-            await pool.select(Selection(SCHEMA, conditions=(condition,)), rows, ROWS, owner="o", timeout_seconds=20)
+            await pool.select(RowSelection(SCHEMA, conditions=(condition,)), rows, ROWS, owner="o", timeout_seconds=20)
 
 
 async def test_a_failing_cast_tells_nothing_of_hidden_rows(place: tuple[QueryPool, Path]) -> None:
     pool, file = place
-    only = Selection(
+    only = RowSelection(
         SCHEMA, where="_id = 'd7'", conditions=("CAST(CASE WHEN year = 8 THEN 'x' ELSE '1' END AS INT) = 1",)
     )
     assert await chosen(place, only) == [7]
-    seen = Selection(SCHEMA, where="_id = 'd7'", conditions=("CAST(email AS INT) = 1",))
+    seen = RowSelection(SCHEMA, where="_id = 'd7'", conditions=("CAST(email AS INT) = 1",))
     with pytest.raises(InvalidInput) as failed:
         await pool.select(seen, file, ROWS, owner="o", timeout_seconds=20)
     assert "a3@x" not in str(failed.value)
@@ -110,7 +110,7 @@ async def test_rows_are_shown_masked_in_their_order(place: tuple[QueryPool, Path
     pool, _ = place
     few = TABLE.slice(0, 3).append_column("later", pa.array(["x", None, "z"]))
     shown = await pool.show(
-        Selection(SCHEMA, where="year <> 1", masks={"email": "hash", "_id": "null"}, hash_domains={"email": "a"}),
+        RowSelection(SCHEMA, where="year <> 1", masks={"email": "hash", "_id": "null"}, hash_domains={"email": "a"}),
         few,
         owner="o",
         timeout_seconds=20,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pyarrow as pa
 
 from frazil.serving.sql import Relation
-from frazil.serving.sql.sent_tails import Delivery, TailLedger
+from frazil.serving.sql.sent_tails import SentTails, TailDelivery
 from tests.serving.sql.tables import ROWS, rows, tail_of
 
 WHOLE = rows(0, 50_000)
 
 
-def deliver(ledger: TailLedger, *cuts: tuple[str, int, int]) -> Delivery:
+def deliver(ledger: SentTails, *cuts: tuple[str, int, int]) -> TailDelivery:
     return ledger.delivery(
         [Relation("main", "t", ROWS, None, None, tail=tail_of(key, WHOLE, start, end)) for key, start, end in cuts]
     )
 
 
-def sent(delivery: Delivery) -> list[tuple[int, int]]:
+def sent(delivery: TailDelivery) -> list[tuple[int, int]]:
     """First and last position of each buffer."""
     found = []
     for buffer in delivery.buffers:
@@ -27,7 +27,7 @@ def sent(delivery: Delivery) -> list[tuple[int, int]]:
 
 
 def test_each_event_is_sent_once() -> None:
-    ledger = TailLedger(1 << 30)
+    ledger = SentTails(1 << 30)
     assert sent(deliver(ledger, ("k", 5, 10))) == [(5, 9)]
     assert sent(deliver(ledger, ("k", 5, 10))) == []
     assert sent(deliver(ledger, ("k", 7, 12))) == [(10, 11)]
@@ -35,13 +35,13 @@ def test_each_event_is_sent_once() -> None:
 
 
 def test_an_empty_tail_is_sent_too_since_it_carries_the_columns() -> None:
-    ledger = TailLedger(1 << 30)
+    ledger = SentTails(1 << 30)
     assert sent(deliver(ledger, ("k", 5, 5))) == [(-1, -1)]
     assert sent(deliver(ledger, ("k", 5, 6))) == [(5, 5)]
 
 
 def test_old_rows_are_let_go_when_they_are_many() -> None:
-    ledger = TailLedger(1 << 30)
+    ledger = SentTails(1 << 30)
     deliver(ledger, ("k", 0, 20_000))
     assert deliver(ledger, ("k", 9_000, 20_000)).tails == []
     (order,) = deliver(ledger, ("k", 19_000, 20_000)).tails
@@ -53,7 +53,7 @@ def test_old_rows_are_let_go_when_they_are_many() -> None:
 
 
 def test_the_least_used_is_forgotten_when_memory_is_short() -> None:
-    ledger = TailLedger(2 * WHOLE.slice(0, 1000).nbytes)
+    ledger = SentTails(2 * WHOLE.slice(0, 1000).nbytes)
     deliver(ledger, ("a", 0, 1000))
     deliver(ledger, ("b", 0, 900))
     deliver(ledger, ("a", 0, 1000))
@@ -64,6 +64,6 @@ def test_the_least_used_is_forgotten_when_memory_is_short() -> None:
 
 
 def test_there_is_a_limit_of_streams() -> None:
-    ledger = TailLedger(1 << 30)
+    ledger = SentTails(1 << 30)
     forgotten = [key for number in range(100) for key in deliver(ledger, (f"k{number}", 0, 1)).forget]
     assert forgotten == [f"k{number}" for number in range(36)]

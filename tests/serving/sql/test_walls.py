@@ -66,7 +66,7 @@ def _tried(act: Callable[[], object]) -> str:
 
 
 def confined(*readable: Path, port: int | None = None) -> Callable[[], object]:
-    return lambda: sandbox.confine(sandbox.Doors([str(path) for path in readable], port))
+    return lambda: sandbox.confine(sandbox.SandboxRules([str(path) for path in readable], port))
 
 
 def sql_behind(wall: Callable[[], object], text: str) -> str:
@@ -291,5 +291,5 @@ def test_a_process_goes_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_all_parts_stand_together(tmp_path: Path) -> None:
-    standing = behind(lambda: None, lambda: sandbox.raise_all(sandbox.Doors([str(tmp_path)])))
+    standing = behind(lambda: None, lambda: sandbox.enter_sandbox(sandbox.SandboxRules([str(tmp_path)])))
     assert standing.count("'up") == (4 if sandbox.landlock_abi() else 3)

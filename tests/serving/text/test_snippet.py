@@ -9,11 +9,11 @@ import re
 import pytest
 
 from frazil.serving.text.query_syntax import read_query
-from frazil.serving.text.snippet import Snippet, best_snippet
+from frazil.serving.text.snippet import TextSnippet, best_snippet
 from tests.serving.sentences import sentences
 
 
-def shown(query: str, text: str, *, column: str = "body", characters: int = 200) -> Snippet:
+def shown(query: str, text: str, *, column: str = "body", characters: int = 200) -> TextSnippet:
     return best_snippet(
         read_query(query, ("title", "body")), text, column=column, language="english", characters=characters
     )

@@ -13,12 +13,12 @@ from frazil.lake.catalog import Lake, plan_purge
 from frazil.lake.derived import drop_embeddings, read_trials, undrop_embeddings
 from frazil.lake.derived.trials import trials_table
 from frazil.serving import Profile, Profiles, SearchSettings
-from frazil.serving.artifacts import ArtifactRefused, Cut, Model, Source, open_shelf
+from frazil.serving.artifacts import ArtifactModel, ArtifactRefused, ArtifactSource, SourceState, open_shelf
 from frazil.serving.artifacts.parts import IndexPart
 from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.index_choice import chosen_index
 from frazil.serving.trials import find_best, forget, parse_best
-from frazil.serving.trials.ask import Question
+from frazil.serving.trials.ask import EvalQuestion
 from frazil.serving.trials.dataset import from_rows, take
 from frazil.serving.trials.eval_set import hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.vectors.config import IndexConfig
@@ -29,14 +29,14 @@ from tests.serving.trials.place import TrialPlace
 
 def published(lake: Lake, folder: Path, rows: int = 900, *, shelf: str = "main.notes", model: str = "wordllama") -> str:
     """An artifact of made-up vectors on the shelf, current; its generation."""
-    source = Source(
+    source = ArtifactSource(
         table=shelf,
-        cut=Cut("stream", 1 << 20, snapshot_id=77, table_id="uuid-1"),
+        cut=SourceState("stream", 1 << 20, snapshot_id=77, table_id="uuid-1"),
         schema=SCHEMA,
         rows=row_batches(rows),
         chunks=chunk_batches(rows),
         vectors=vector_blocks(chunks_of(rows)),
-        model=Model(model, "9", 8),
+        model=ArtifactModel(model, "9", 8),
         index={"kind": "flat"},
     )
     manifest = write_artifact(source, folder, [IndexPart(IndexConfig("flat"))])
@@ -129,7 +129,7 @@ def test_places_are_of_documents_not_of_chunks() -> None:
     places = ranks(found, documents, [("b",), ("a", "zz"), ()])
     assert places == [2, 0] and hit_rate(places) == 0.5 and mean_reciprocal_rank(places) == 0.25
     assert hit_rate([]) is None and mean_reciprocal_rank([]) is None
-    assert Question(text="x").expected == ()
+    assert EvalQuestion(text="x").expected == ()
 
 
 def test_the_best_is_promoted_and_forgotten(own: TrialPlace, tmp_path: Path) -> None:

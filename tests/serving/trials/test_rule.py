@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInput, NotFound
-from frazil.serving.trials.rule import MEASURES, Now, Rule, best
+from frazil.serving.trials.rule import MEASURES, CurrentIndex, Rule, best
 from frazil.serving.vectors.config import KINDS, IndexConfig
 from tests.serving.trials.conftest import trial
 
-NOW = Now("main.notes", "wordllama", "1", 256, 1000)
+NOW = CurrentIndex("main.notes", "wordllama", "1", 256, 1000)
 CONFIGS: list[dict[str, Any]] = [
     {"kind": "flat"},
     *({"kind": "pq", "sub_dims": sub, "candidates": some} for sub in (2, 4) for some in (50, 100)),

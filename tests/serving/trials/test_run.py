@@ -19,7 +19,7 @@ from frazil.serving.trials.children import Children, GivenUp, TookTooLong
 from frazil.serving.trials.dataset import from_rows
 from frazil.serving.trials.eval_set import Prepare, made_from
 from frazil.serving.trials.grid import TrialConfig
-from frazil.serving.trials.measure import Build, Search
+from frazil.serving.trials.measure import Build, MeasuredSearch
 from tests.kills import address, finished, killed_at
 from tests.serving.trials.place import TrialPlace
 from tests.serving.trials.trial_probe import do_trial_jobs
@@ -64,7 +64,7 @@ def test_recall_is_what_numpy_says(shared: TrialPlace, tmp_path: Path) -> None:
     prepared = Prepare(dataset.folder, eval_set.questions, _spec(), dataset.version, 10, is_made=True).run()
     config = TrialConfig.parse({"kind": "ivf", "lists": 32, "probes": 3})
     Build(dataset.folder, tmp_path / "index", config, 1).run()
-    found = Search(dataset.folder, tmp_path / "index", config, 10).run()
+    found = MeasuredSearch(dataset.folder, tmp_path / "index", config, 10).run()
     vectors = np.asarray(dataset.vectors, dtype=np.float64)
     texts = [eval_set.questions[number].text or "" for number in prepared.kept]
     queries = embedded(open_model("wordllama"), texts).vectors.astype(np.float64)

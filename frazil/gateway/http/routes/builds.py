@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import answer
-from frazil.registry import ask_job
+from frazil.registry import submit_job
 from frazil.serving import Profiles
 from frazil.serving.builds import KIND, model_of, must_be_of, parse_build
 
@@ -23,7 +23,7 @@ class Builds:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = Parts(gateway)
+        self._parts = PartsHealth(gateway)
 
     async def ask(self, request: Request) -> Response:
         """Have the pipeline build what is new; the result is at /v1/jobs/{id}."""
@@ -43,5 +43,5 @@ class Builds:
         model_of(table.spec, profile)
         self._parts.pipeline_must_be_there()
         by = identity_of(request).id
-        job = await asyncio.to_thread(ask_job, registry, KIND, name, asked.params(), asked_by=by)
+        job = await asyncio.to_thread(submit_job, registry, KIND, name, asked.params(), asked_by=by)
         return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from frazil.access import Forbidden
 from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.query_parameters import only, table_of
@@ -18,14 +18,14 @@ from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
 from frazil.lake.derived import delete_embeddings, embedding_models
 from frazil.pipeline.embeddings import KIND, check_model, model_of, parse_embed
-from frazil.registry import ask_job, open_jobs
+from frazil.registry import open_jobs, submit_job
 
 
 class TableEmbeddings:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = Parts(gateway)
+        self._parts = PartsHealth(gateway)
 
     async def ask(self, request: Request) -> Response:
         """Have the pipeline embed what is new; the result is at /v1/jobs/{id}."""
@@ -39,7 +39,7 @@ class TableEmbeddings:
         check_model((await self._table(name)).spec, asked)
         self._parts.pipeline_must_be_there()
         registry, by = self._gateway.lake.registry, identity_of(request).id
-        job = await asyncio.to_thread(ask_job, registry, KIND, name, asked.params(), asked_by=by)
+        job = await asyncio.to_thread(submit_job, registry, KIND, name, asked.params(), asked_by=by)
         return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)
 
     async def list(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from frazil.access import Forbidden
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.provenance import loads_told
@@ -21,7 +21,7 @@ from frazil.gateway.http.responses import answer
 from frazil.gateway.http.uploads import KIND, Uploads
 from frazil.pipeline.sources.csv import CsvLoad, parse_load
 from frazil.pipeline.sources.postgres import parse_postgres
-from frazil.registry import ask_job
+from frazil.registry import submit_job
 
 _TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
 _MOST_LOADS = 10_000
@@ -31,7 +31,7 @@ class Loads:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = Parts(gateway)
+        self._parts = PartsHealth(gateway)
         self._uploads = Uploads(gateway)
 
     async def csv(self, request: Request) -> Response:
@@ -89,7 +89,7 @@ class Loads:
     async def _ask(self, request: Request, kind: str, subject: str, params: dict[str, Any]) -> Response:
         self._parts.pipeline_must_be_there()
         by = identity_of(request).id
-        job = await asyncio.to_thread(ask_job, self._gateway.lake.registry, kind, subject, params, asked_by=by)
+        job = await asyncio.to_thread(submit_job, self._gateway.lake.registry, kind, subject, params, asked_by=by)
         return answer({"id": job.id, "state": "waiting", "subject": subject.removeprefix("main.")}, 202)
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from frazil.access import Forbidden, Identity
 from frazil.errors import FrazilError, InvalidInput
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.query_parameters import only, table_of
@@ -21,17 +21,17 @@ from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
 from frazil.lake.maintenance import (
     Health,
-    Step,
+    MaintenanceStep,
     find_orphans,
     health_of,
+    health_verdict,
+    last_runs_of,
+    plan_maintenance,
     plan_retention,
-    plan_upkeep,
     requested_steps,
     small_below,
-    upkept,
-    verdict,
 )
-from frazil.registry import ask_job
+from frazil.registry import submit_job
 
 _SHOWN_ORPHANS = 1000
 
@@ -40,7 +40,7 @@ class Maintenance:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = Parts(gateway)
+        self._parts = PartsHealth(gateway)
 
     async def health(self, request: Request) -> Response:
         only(request)
@@ -82,22 +82,24 @@ class Maintenance:
         self._parts.pipeline_must_be_there(hint="`frazil status` tells more; --dry-run shows the plan without it")
         params = {"what": what, "sort": list(sort), "all_snapshots": wanted.all_snapshots}
         by = identity_of(request).id
-        asked = await asyncio.to_thread(ask_job, self._gateway.lake.registry, "maintenance", name, params, asked_by=by)
+        asked = await asyncio.to_thread(
+            submit_job, self._gateway.lake.registry, "maintenance", name, params, asked_by=by
+        )
         return answer({**told, "id": asked.id, "state": "waiting"}, 202)
 
     def _health(self, table: LakeTable) -> Health:
-        state = upkept(self._gateway.lake.registry, table.uuid)
+        state = last_runs_of(self._gateway.lake.registry, table.uuid)
         return health_of(table, small_below=small_below(self._gateway.maintenance), compacted_at=state.compacted_at)
 
     def _judged(self, table: LakeTable) -> dict[str, Any]:
         health = self._health(table)
-        steps = plan_upkeep(
+        steps = plan_maintenance(
             health,
             self._gateway.maintenance,
             snapshot_budget=_tolerated(self._gateway.snapshot_budget),
             now=datetime.now(UTC),
         )
-        return {**health.body(), "verdict": verdict(steps)}
+        return {**health.body(), "verdict": health_verdict(steps)}
 
     def _told(self, table: LakeTable) -> dict[str, Any]:
         try:
@@ -117,7 +119,7 @@ class Maintenance:
         )
         return plan.body()
 
-    def _steps(self, table: LakeTable, wanted: Wanted) -> list[Step]:
+    def _steps(self, table: LakeTable, wanted: Wanted) -> list[MaintenanceStep]:
         return requested_steps(
             wanted.what,
             table.spec,
@@ -178,7 +180,7 @@ def _day(text: Any) -> date:
         raise InvalidInput("`at` is a day", code="bad_maintenance", hint='"at": "2030-01-31"') from error
 
 
-def _orphans(table: LakeTable, steps: list[Step]) -> dict[str, Any]:
+def _orphans(table: LakeTable, steps: list[MaintenanceStep]) -> dict[str, Any]:
     found = [orphan for step in steps if step.before for orphan in find_orphans(table, before=step.before)]
     return {
         "orphans": len(found),

@@ -16,7 +16,7 @@ from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.query.ask import Ask, Format, parse_ask
-from frazil.gateway.query.queries import Answer, Queries
+from frazil.gateway.query.queries import Queries, QueryAnswer
 
 _MEDIA: dict[Format, str] = {
     "json": "application/json",
@@ -67,7 +67,7 @@ def _accepted(request: Request) -> Format:
     return "json"
 
 
-def _response(ask: Ask, answer: Answer) -> Response:
+def _response(ask: Ask, answer: QueryAnswer) -> Response:
     media = _MEDIA[ask.format]
     if ask.format == "json":
         content = {"columns": answer.columns, "rows": msgspec.Raw(answer.body), **answer.about}

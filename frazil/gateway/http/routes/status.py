@@ -16,11 +16,11 @@ from frazil.access import KINDS, Identity
 from frazil.errors import Unavailable
 from frazil.events.declaration import dead_letters_of, history_of, table_name
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import IDENTITY, admin_only
 from frazil.gateway.http.query_parameters import only, whole_number
 from frazil.gateway.http.responses import answer
-from frazil.gateway.http.tellings import Standing, TableTelling
+from frazil.gateway.http.tellings import StreamLag, TableStatus
 from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
 from frazil.registry import job_status, open_jobs
 
@@ -51,8 +51,8 @@ _PIPELINE_COUNTERS = {
 class Status:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._parts = Parts(gateway)
-        self._telling = TableTelling(gateway)
+        self._parts = PartsHealth(gateway)
+        self._telling = TableStatus(gateway)
 
     async def links(self, request: Request) -> Response:
         return answer({"product": "frazil", "links": _LINKS})
@@ -139,7 +139,7 @@ class Status:
         )
         return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
 
-    def _of_tables(self, told: dict[str, Standing]) -> Iterable[Metric]:
+    def _of_tables(self, told: dict[str, StreamLag]) -> Iterable[Metric]:
         now = datetime.now(UTC)
         tables = self._gateway.directory.tables()
         commits = {

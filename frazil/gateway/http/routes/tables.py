@@ -14,7 +14,7 @@ from frazil.gateway.http.authorization import admin_only, identity_of, known_onl
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.query_parameters import flag, only, table_of
 from frazil.gateway.http.responses import answer
-from frazil.gateway.http.tellings import TableTelling
+from frazil.gateway.http.tellings import TableStatus
 from frazil.gateway.purge import purge_dropped
 from frazil.lake.catalog import LakeTable
 from frazil.runtime.repair import repair_bus, repair_watermark
@@ -24,7 +24,7 @@ class Tables:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._telling = TableTelling(gateway)
+        self._telling = TableStatus(gateway)
 
     async def declare(self, request: Request) -> Response:
         admin_only(request)

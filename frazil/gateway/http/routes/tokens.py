@@ -11,7 +11,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.access import Access, AuditEntry, Grant, TokenRecord, matching, parse_grants
+from frazil.access import AccessControl, AuditEntry, Grant, TokenRecord, matching, parse_grants
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of
@@ -33,7 +33,7 @@ _SECRET_HEADERS = {"Cache-Control": "no-store"}
 
 
 class Tokens:
-    def __init__(self, gateway: Gateway, access: Access, bodies: BodyReader, check_filter: CheckFilter) -> None:
+    def __init__(self, gateway: Gateway, access: AccessControl, bodies: BodyReader, check_filter: CheckFilter) -> None:
         self._gateway = gateway
         self._access = access
         self._bodies = bodies

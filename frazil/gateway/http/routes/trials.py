@@ -11,14 +11,14 @@ from starlette.responses import Response
 from frazil.access import Forbidden
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import Parts
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
 from frazil.lake.derived import read_trials
-from frazil.registry import ask_job
+from frazil.registry import submit_job
 
 
 class TableTrials:
@@ -27,7 +27,7 @@ class TableTrials:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = Parts(gateway)
+        self._parts = PartsHealth(gateway)
 
     async def ask(self, request: Request) -> Response:
         """Have the pipeline try; the result is at /v1/jobs/{id}."""
@@ -47,7 +47,7 @@ class TableTrials:
 
         asked = parse_trial({**body, "table": table.name})
         model_of(table.spec)
-        return ask_job(self._gateway.lake.registry, KIND, table.name, asked.params(), asked_by=by).id
+        return submit_job(self._gateway.lake.registry, KIND, table.name, asked.params(), asked_by=by).id
 
     async def list(self, request: Request) -> Response:
         """What was measured, newest first, for who may read all of the table."""

@@ -34,7 +34,7 @@ QUARANTINE = {
 
 
 @dataclass(frozen=True)
-class FileShape:
+class FileColumns:
     """The columns of one file, by their cleaned names, in its order."""
 
     file: CsvFile
@@ -44,8 +44,8 @@ class FileShape:
         return self.names.index(name) if name in self.names else None
 
 
-def shape_of(file: CsvFile) -> FileShape:
-    return FileShape(file, numbered(file.width) if file.header is None else clean_names(file.header))
+def shape_of(file: CsvFile) -> FileColumns:
+    return FileColumns(file, numbered(file.width) if file.header is None else clean_names(file.header))
 
 
 def quarantine_of(spec: TableSpec) -> TableSpec:
@@ -61,7 +61,7 @@ def quarantine_of(spec: TableSpec) -> TableSpec:
     )
 
 
-def to_infer(shapes: Sequence[FileShape], declared: Mapping[str, Any], spec: TableSpec | None) -> list[str]:
+def to_infer(shapes: Sequence[FileColumns], declared: Mapping[str, Any], spec: TableSpec | None) -> list[str]:
     """The columns whose type must be read from the data."""
     names = list(dict.fromkeys(name for shape in shapes for name in shape.names))
     unknown = [name for name in names if name not in declared and (spec is None or name not in spec.columns)]
@@ -86,7 +86,7 @@ _CAN_WIDEN = ("int", "float", "decimal")
 
 
 def new_spec(
-    name: str, shapes: Sequence[FileShape], declared: Mapping[str, Any], types: Mapping[str, ColumnType]
+    name: str, shapes: Sequence[FileColumns], declared: Mapping[str, Any], types: Mapping[str, ColumnType]
 ) -> TableSpec:
     """The table that these files make."""
     names = list(dict.fromkeys(name for shape in shapes for name in shape.names))
@@ -99,7 +99,7 @@ def new_spec(
     return spec
 
 
-def grown(spec: TableSpec, declared: Mapping[str, Any], types: Mapping[str, ColumnType]) -> dict[str, Column]:
+def columns_to_add(spec: TableSpec, declared: Mapping[str, Any], types: Mapping[str, ColumnType]) -> dict[str, Column]:
     """What an existing table must get for these files: new columns, and wider types where the policy allows it."""
     if spec.unknown_fields != "evolve":
         return {}
@@ -126,7 +126,7 @@ def wider(have: ColumnType, found: ColumnType) -> ColumnType:
     return have
 
 
-def targets(shape: FileShape, spec: TableSpec) -> tuple[tuple[TargetColumn, ...], tuple[TargetColumn, ...]]:
+def targets(shape: FileColumns, spec: TableSpec) -> tuple[tuple[TargetColumn, ...], tuple[TargetColumn, ...]]:
     """Where the fields of a file go: columns of the table, and those that it keeps as JSON."""
     columns = []
     for name, column in spec.columns.items():
@@ -141,5 +141,5 @@ def targets(shape: FileShape, spec: TableSpec) -> tuple[tuple[TargetColumn, ...]
     return tuple(columns), tuple(extra)
 
 
-def merged(facts: Mapping[str, ColumnFacts]) -> dict[str, ColumnType]:
+def decided_types(facts: Mapping[str, ColumnFacts]) -> dict[str, ColumnType]:
     return {name: decide(found) for name, found in facts.items()}

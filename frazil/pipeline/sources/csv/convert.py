@@ -47,7 +47,7 @@ _SHAPES = {
 _SPANS = {"int": INT, "long": LONG}
 
 
-class Unfit(Exception):
+class TextUnfit(Exception):
     """At least one of the texts does not fit the type."""
 
 
@@ -68,16 +68,16 @@ def convert_column(texts: pa.StringArray, wanted: ColumnType) -> Converted:
         return _one_by_one(texts, wanted)
     try:
         return Converted(cast_exactly(texts, wanted))
-    except Unfit:
+    except TextUnfit:
         return _fitting(texts, wanted)
 
 
 def cast_exactly(texts: pa.StringArray, wanted: ColumnType) -> pa.Array:
-    """All texts as values of a plain type, or `Unfit`."""
+    """All texts as values of a plain type, or `TextUnfit`."""
     try:
         return _CASTS.get(wanted.kind, _plain)(texts, wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise Unfit from error
+        raise TextUnfit from error
 
 
 def _plain(texts: pa.StringArray, wanted: ColumnType) -> pa.Array:
@@ -88,7 +88,7 @@ def _whole(texts: pa.StringArray, wanted: ColumnType) -> pa.Array:
     _, letters = flat(texts)
     # Arrow reads 0x1F as 31.
     if ((letters | 0x20) == ord("x")).any():
-        raise Unfit
+        raise TextUnfit
     return pc.cast(texts, wanted.arrow)
 
 
@@ -97,7 +97,7 @@ def _floating(texts: pa.StringArray, wanted: ColumnType) -> pa.Array:
     infinite = pc.is_inf(values)
     # Arrow reads 1e400 as infinity.
     if pc.any(infinite).as_py() and pc.any(pc.match_substring_regex(texts.filter(infinite), _FINITE)).as_py():
-        raise Unfit
+        raise TextUnfit
     return values
 
 
@@ -129,7 +129,7 @@ def _moments(texts: pa.StringArray) -> pa.Array:
 def _check_span(values: pa.Array, low: int, high: int) -> None:
     span = pc.min_max(values)
     if span["min"].is_valid and not low <= span["min"].as_py() <= span["max"].as_py() <= high:
-        raise Unfit
+        raise TextUnfit
 
 
 _CASTS: dict[str, Callable[[pa.StringArray, ColumnType], pa.Array]] = {
@@ -178,7 +178,7 @@ def _halves(texts: pa.StringArray, wanted: ColumnType) -> list[pa.Array]:
     """Convert what can be converted: the shape leaves few texts that cannot, and halving finds each in few steps."""
     try:
         return [cast_exactly(texts, wanted)]
-    except Unfit:
+    except TextUnfit:
         if len(texts) == 1:
             return [pa.nulls(1, wanted.arrow)]
         middle = len(texts) // 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from frazil.pipeline.settings import WatchSettings
 from frazil.pipeline.sources.csv.ask import parse_load
-from frazil.registry import Job, Registry, ask_job, open_jobs
+from frazil.registry import Job, Registry, open_jobs, submit_job
 
 log = logging.getLogger(__name__)
 _UNFINISHED = (".part", ".tmp", ".crdownload", ".swp", "~")
@@ -16,7 +16,7 @@ _UNFINISHED = (".part", ".tmp", ".crdownload", ".swp", "~")
 Mark = tuple[int, int]
 
 
-class FolderWatch:
+class FolderTrigger:
     """Asks for a load of each file that is new or was changed, and has been the same for two looks.
 
     After a start every file is asked for once more: the load finds by its content that it was loaded before.
@@ -77,4 +77,4 @@ class FolderWatch:
             "source": self._source,
         }
         load = parse_load(wanted)
-        return ask_job(self._registry, "csv", load.table, load.params(), asked_by=f"watch {self._name}")
+        return submit_job(self._registry, "csv", load.table, load.params(), asked_by=f"watch {self._name}")

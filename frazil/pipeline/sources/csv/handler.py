@@ -37,14 +37,21 @@ from frazil.lake.bulk import (
     publish_load,
 )
 from frazil.lake.catalog import Lake, LakeTable, alter_entity, load_entity
-from frazil.pipeline.jobs.event_sender import Sender, as_events
+from frazil.pipeline.jobs.event_sender import EventSender, as_events
 from frazil.pipeline.jobs.spark_tasks import Tasks
 from frazil.pipeline.sources.csv.ask import CsvLoad, parse_load
-from frazil.pipeline.sources.csv.column_mapping import FileShape, grown, merged, new_spec, quarantine_of, shape_of
-from frazil.pipeline.sources.csv.load_plan import Draft, draft_as_made, draft_of
-from frazil.pipeline.sources.csv.report import judge, record_of, report_of
+from frazil.pipeline.sources.csv.column_mapping import (
+    FileColumns,
+    columns_to_add,
+    decided_types,
+    new_spec,
+    quarantine_of,
+    shape_of,
+)
+from frazil.pipeline.sources.csv.load_plan import LoadPlan, draft_as_made, draft_of
+from frazil.pipeline.sources.csv.report import check_tolerance, record_of, report_of
 from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
-from frazil.pipeline.sources.csv.task import ROW_ID, PieceDone, Stamp, load_piece, spool_piece
+from frazil.pipeline.sources.csv.task import ROW_ID, CsvTaskResult, LoadStamp, load_piece, spool_piece
 from frazil.pipeline.sources.csv.unpacking import UnpackBudget, UnpackLimits
 from frazil.registry import Job
 
@@ -62,7 +69,7 @@ class MakeTable(Protocol):
 
 class CsvLoads:
     def __init__(
-        self, lake: Lake, tasks: Tasks, make_table: MakeTable, sender: Sender, limits: UnpackLimits | None = None
+        self, lake: Lake, tasks: Tasks, make_table: MakeTable, sender: EventSender, limits: UnpackLimits | None = None
     ) -> None:
         self.lake = lake
         self.limits = limits or UnpackLimits()
@@ -122,14 +129,14 @@ class _Run:
         draft = draft_of(self._lake, self._asked, table, shapes, draft_mark(self._job))
         done = self._worked(draft, table, shapes, load_id, tell)
         crash_point("after_csv_tasks")
-        table = self._shaped(table, shapes, merged(draft.facts(done)), draft.location)
+        table = self._shaped(table, shapes, decided_types(draft.facts(done)), draft.location)
         quarantine = self._lake.create_bulk(quarantine_of(table.spec), location=draft.bad_location)
         crash_point("after_csv_declare")
         if not draft.came_true(table, quarantine, done):
             draft.discard(done)
             crash_point("before_csv_redo")
             done = self._worked(draft_as_made(self._lake, table, quarantine), table, shapes, load_id, tell)
-        judge(done, self._asked.tolerance)
+        check_tolerance(done, self._asked.tolerance)
         return self._published(table, quarantine, load_id, fresh, known, done)
 
     @property
@@ -180,12 +187,12 @@ class _Run:
         return list(fresh.values()), known
 
     def _worked(
-        self, draft: Draft, table: LakeTable | None, shapes: Sequence[FileShape], load_id: str, tell: Tell
-    ) -> list[PieceDone]:
+        self, draft: LoadPlan, table: LakeTable | None, shapes: Sequence[FileColumns], load_id: str, tell: Tell
+    ) -> list[CsvTaskResult]:
         """What the tasks made of all the files."""
         at = self._job.asked_at
         position = load_position(at) if draft.spec.is_streamed else None
-        stamp = Stamp(load_id, position, at, self._job.asked_by or None)
+        stamp = LoadStamp(load_id, position, at, self._job.asked_by or None)
         pieces = draft.pieces(shapes, self._asked, stamp, self._tasks.cores)
         if any(column.checks.unique for piece in pieces for column in piece.columns):
             from frazil.pipeline.sources.csv.unique import repeated
@@ -198,7 +205,7 @@ class _Run:
     def _shaped(
         self,
         table: LakeTable | None,
-        shapes: Sequence[FileShape],
+        shapes: Sequence[FileColumns],
         types: Mapping[str, ColumnType],
         location: str | None,
     ) -> LakeTable:
@@ -210,7 +217,7 @@ class _Run:
                 return self._make_table(spec, location=location)
             except Conflict:  # an earlier try, or another hand, made it between the look and the leap
                 table = self._lake.table(spec.name)
-        added = grown(table.spec, declared, types)
+        added = columns_to_add(table.spec, declared, types)
         if not added:
             return table
         if table.spec.kind == "entity":
@@ -224,7 +231,7 @@ class _Run:
         load_id: str,
         fresh: Sequence[CsvFile],
         known: Sequence[CsvFile],
-        done: Sequence[PieceDone],
+        done: Sequence[CsvTaskResult],
     ) -> dict[str, Any]:
         rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
         record = record_of(self._job, load_id, self._asked.source, fresh, done)
@@ -246,7 +253,7 @@ class _Run:
         loaded = publish_load(self._lake, table.name, load, [file for piece in done for file in piece.files])
         return self._completed(loaded.table, load_id, known)
 
-    def _send(self, table: LakeTable, done: Sequence[PieceDone]) -> None:
+    def _send(self, table: LakeTable, done: Sequence[CsvTaskResult]) -> None:
         """Publish the rows as upserts. Done again after a kill, they have the same ids."""
         entity = load_entity(self._lake, table.name)
         for piece in done:

@@ -12,15 +12,15 @@ from frazil.lake.bulk import FilePlan, discard, draft_grown, draft_location, hol
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.pipeline.sources.csv.ask import CsvLoad
 from frazil.pipeline.sources.csv.column_mapping import (
-    FileShape,
-    grown,
-    merged,
+    FileColumns,
+    columns_to_add,
+    decided_types,
     new_spec,
     quarantine_of,
     targets,
     to_infer,
 )
-from frazil.pipeline.sources.csv.task import Piece, PieceDone, Stamp
+from frazil.pipeline.sources.csv.task import CsvTask, CsvTaskResult, LoadStamp
 from frazil.pipeline.sources.csv.text_ranges import CsvRange
 from frazil.pipeline.sources.csv.type_inference import ColumnFacts
 from frazil.pipeline.sources.csv.type_sample import sampled, supposed
@@ -31,7 +31,7 @@ _PIECES_PER_CORE = 2
 
 
 @dataclass(frozen=True)
-class Draft:
+class LoadPlan:
     """What the tasks of one try work for."""
 
     spec: TableSpec
@@ -45,7 +45,7 @@ class Draft:
     bad_location: str | None = None
     """Folders of tables that are not made yet."""
 
-    def pieces(self, shapes: Sequence[FileShape], asked: CsvLoad, stamp: Stamp, cores: int) -> list[Piece]:
+    def pieces(self, shapes: Sequence[FileColumns], asked: CsvLoad, stamp: LoadStamp, cores: int) -> list[CsvTask]:
         total = sum(csv_range.length for shape in shapes for csv_range in shape.file.ranges)
         size = min(_PIECE_BYTES, max(1, total // (cores * _PIECES_PER_CORE)))
         found = []
@@ -53,7 +53,7 @@ class Draft:
             columns, extra = targets(shape, self.spec)
             for ranges in _grouped(shape.file.ranges, size):
                 found.append(
-                    Piece(
+                    CsvTask(
                         file=Path(shape.file.path).name,
                         number=number,
                         ranges=ranges,
@@ -70,7 +70,7 @@ class Draft:
                 )
         return found
 
-    def facts(self, done: Sequence[PieceDone]) -> dict[str, ColumnFacts]:
+    def facts(self, done: Sequence[CsvTaskResult]) -> dict[str, ColumnFacts]:
         """What all the data says about the columns that were guessed."""
         facts = {name: ColumnFacts() for name in self.guess}
         for piece in done:
@@ -78,35 +78,35 @@ class Draft:
                 facts[name] += told
         return facts
 
-    def came_true(self, table: LakeTable, quarantine: LakeTable, done: Sequence[PieceDone]) -> bool:
+    def came_true(self, table: LakeTable, quarantine: LakeTable, done: Sequence[CsvTaskResult]) -> bool:
         """Whether what the tasks wrote is of the tables as they are now."""
         if any(piece.contradicted for piece in done) or self.spec.columns != table.spec.columns:
             return False
         return holds(self.bad_plan, quarantine) and (table.spec.kind == "entity" or holds(self.rows_plan, table))
 
-    def discard(self, done: Sequence[PieceDone]) -> None:
+    def discard(self, done: Sequence[CsvTaskResult]) -> None:
         discard(self.rows_plan, [file for piece in done for file in piece.files])
         discard(self.bad_plan, [file for piece in done for file in piece.bad_files])
 
 
-def draft_of(lake: Lake, asked: CsvLoad, table: LakeTable | None, shapes: Sequence[FileShape], mark: str) -> Draft:
+def draft_of(lake: Lake, asked: CsvLoad, table: LakeTable | None, shapes: Sequence[FileColumns], mark: str) -> LoadPlan:
     """The table that these files would make, or need, if all of their data were like the sample."""
     known = table.spec if table else None
     guess = sampled(shapes, to_infer(shapes, asked.columns, known), asked.options.null_words)
     if table is None:
-        spec = new_spec(asked.table, shapes, asked.columns, merged(guess))
+        spec = new_spec(asked.table, shapes, asked.columns, decided_types(guess))
         location = draft_location(lake, spec.name, mark)
         rows_plan = plan_draft_files(lake, spec, location)
     else:
-        spec, location = table.spec.with_columns(grown(table.spec, asked.columns, merged(guess))), None
+        spec, location = table.spec.with_columns(columns_to_add(table.spec, asked.columns, decided_types(guess))), None
         rows_plan = plan_files(lake, table) if spec.kind == "entity" else draft_grown(lake, table, spec)
     bad_plan, bad_location = _quarantine(lake, quarantine_of(spec), mark)
-    return Draft(spec, rows_plan, bad_plan, guess, known, location, bad_location)
+    return LoadPlan(spec, rows_plan, bad_plan, guess, known, location, bad_location)
 
 
-def draft_as_made(lake: Lake, table: LakeTable, quarantine: LakeTable) -> Draft:
+def draft_as_made(lake: Lake, table: LakeTable, quarantine: LakeTable) -> LoadPlan:
     """The tables as they are."""
-    return Draft(table.spec, plan_files(lake, table), plan_files(lake, quarantine))
+    return LoadPlan(table.spec, plan_files(lake, table), plan_files(lake, quarantine))
 
 
 def _quarantine(lake: Lake, spec: TableSpec, mark: str) -> tuple[FilePlan, str | None]:

@@ -47,7 +47,7 @@ class TargetColumn:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class CellRefusal:
     """Why a record is no row; `column` is None where it is about the whole record."""
 
     column: str | None
@@ -69,7 +69,7 @@ def parse_range(
     columns: Sequence[TargetColumn],
     *,
     null_words: Sequence[str] = (),
-    refused: Mapping[int, Refusal] | None = None,
+    refused: Mapping[int, CellRefusal] | None = None,
 ) -> Parsed:
     """All records of a range: `parse_text` of its fields."""
     return parse_text(read_fields(csv_range, dialect, width, columns, null_words), columns, refused=refused)
@@ -83,7 +83,9 @@ def read_fields(
     return read_text(csv_range, dialect, width, positions, null_words)
 
 
-def parse_text(text: Text, columns: Sequence[TargetColumn], *, refused: Mapping[int, Refusal] | None = None) -> Parsed:
+def parse_text(
+    text: Text, columns: Sequence[TargetColumn], *, refused: Mapping[int, CellRefusal] | None = None
+) -> Parsed:
     """All records of a text. `refused` are lines whose records are bad for a reason that the caller knows, such as a
     value that must be unique and is in another range too."""
     judged = _Judged(text)
@@ -140,17 +142,17 @@ class _Judged:
 
     def __init__(self, text: Text) -> None:
         self._text = text
-        self._refusals = {record: Refusal(None, reason) for record, reason in text.misfits.items()}
+        self._refusals = {record: CellRefusal(None, reason) for record, reason in text.misfits.items()}
         self.bad: Mask = np.zeros(len(text.kept), dtype=np.bool_)
 
     def refuse(self, failed: Mask, column: str, given: pa.StringArray, reason: str) -> None:
         for row in np.flatnonzero(failed & ~self.bad).tolist():
             value = given[row].as_py()
             words = f"{shown(value)} {reason}" if value else f"the value {reason}"
-            self._refusals[int(self._text.kept[row])] = Refusal(column, words)
+            self._refusals[int(self._text.kept[row])] = CellRefusal(column, words)
         self.bad |= failed
 
-    def refuse_lines(self, refused: Mapping[int, Refusal]) -> None:
+    def refuse_lines(self, refused: Mapping[int, CellRefusal]) -> None:
         lines = self._text.lines()
         failed = np.isin(lines, np.fromiter(refused, dtype=np.int64, count=len(refused)))
         for row in np.flatnonzero(failed).tolist():

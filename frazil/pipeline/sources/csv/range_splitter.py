@@ -26,13 +26,13 @@ class NotUtf8(Exception):
         self.line = line
 
 
-class Cut(NamedTuple):
+class TextCut(NamedTuple):
     offset: int
     length: int
     line: int
 
 
-class Cutter:
+class RangeSplitter:
     """Reads a text once. `offset` is where it begins in the file that the cuts point into; `keep` gets every byte of it
     in order, if the cuts point into a copy."""
 
@@ -48,7 +48,7 @@ class Cutter:
         self.dialect = Dialect()
         self.header: tuple[str, ...] | None = None
         self.width = 0
-        self.cuts: list[Cut] = []
+        self.cuts: list[TextCut] = []
         self.lines = 0
         self.unclosed = False
         self._path = path
@@ -93,11 +93,11 @@ class Cutter:
         skipped = 0 if self.width else self._read_header(piece)
         header_lines = count_lines(piece[:skipped])
         if self.width and len(piece) > skipped:
-            self._extend(Cut(self._offset + skipped, len(piece) - skipped, self.lines + header_lines + 1))
+            self._extend(TextCut(self._offset + skipped, len(piece) - skipped, self.lines + header_lines + 1))
         self._offset += len(piece)
         self.lines += header_lines + count_lines(memoryview(piece)[skipped:])
 
-    def _extend(self, cut: Cut) -> None:
+    def _extend(self, cut: TextCut) -> None:
         last = self.cuts[-1] if self.cuts else None
         if (
             last is None
@@ -106,7 +106,7 @@ class Cutter:
         ):
             self.cuts.append(cut)
         else:
-            self.cuts[-1] = Cut(last.offset, last.length + cut.length, last.line)
+            self.cuts[-1] = TextCut(last.offset, last.length + cut.length, last.line)
 
     def _read_header(self, piece: bytes) -> int:
         """Learn the width from the first record; how many bytes of the piece are before the first row."""

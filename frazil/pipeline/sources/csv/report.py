@@ -12,14 +12,14 @@ from frazil.lake.bulk import LoadedFile, LoadRecord
 from frazil.lake.catalog import LakeTable
 from frazil.pipeline.sources.csv.ask import CsvLoad, Tolerance
 from frazil.pipeline.sources.csv.scan import CsvFile
-from frazil.pipeline.sources.csv.task import PieceDone
+from frazil.pipeline.sources.csv.task import CsvTaskResult
 from frazil.registry import Job
 
 JOB = "ingest csv"
 _COLUMNS_TOLD = 20
 
 
-def judge(done: Sequence[PieceDone], tolerance: Tolerance) -> None:
+def check_tolerance(done: Sequence[CsvTaskResult], tolerance: Tolerance) -> None:
     """Refuse the whole load if too much of it is bad. What its tasks wrote is left to the search for orphans."""
     rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
     if tolerance.allows(bad, rows + bad):
@@ -37,7 +37,9 @@ def judge(done: Sequence[PieceDone], tolerance: Tolerance) -> None:
     )
 
 
-def record_of(job: Job, load_id: str, source: str, files: Sequence[CsvFile], done: Sequence[PieceDone]) -> LoadRecord:
+def record_of(
+    job: Job, load_id: str, source: str, files: Sequence[CsvFile], done: Sequence[CsvTaskResult]
+) -> LoadRecord:
     rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
     by_file = [sum(piece.rows for piece in done if piece.number == number) for number in range(len(files))]
     return LoadRecord(
@@ -82,7 +84,7 @@ def report_of(
     }
 
 
-def _by_column(done: Sequence[PieceDone]) -> dict[str, int]:
+def _by_column(done: Sequence[CsvTaskResult]) -> dict[str, int]:
     return dict(sum((piece.reasons for piece in done), Counter[str]()).most_common(_COLUMNS_TOLD))
 
 

@@ -33,7 +33,7 @@ from frazil.pipeline.sources.csv.file_decoding import (
     unpacked,
     without_prefix,
 )
-from frazil.pipeline.sources.csv.range_splitter import Cutter, NotUtf8
+from frazil.pipeline.sources.csv.range_splitter import NotUtf8, RangeSplitter
 from frazil.pipeline.sources.csv.text_encodings import UTF8, known_encoding
 from frazil.pipeline.sources.csv.text_ranges import CsvRange, FileMark, changed
 from frazil.pipeline.sources.csv.unpacking import MAGIC_BYTES, UnpackBudget, compression_of, refuse_archives
@@ -114,12 +114,12 @@ def _scan(
         else:
             chunks = decoded(chunks, encoding, name)
         if encoding == UTF8 and compression is None:
-            cutter = Cutter(name, options, offset=bom)
+            cutter = RangeSplitter(name, options, offset=bom)
             cutter.read(chunks)
             text, text_mark = str(path), mark
         else:
             with _spooled(spool) as copy:
-                cutter = Cutter(name, options, keep=partial(growth.write, copy), check_utf8=encoding == UTF8)
+                cutter = RangeSplitter(name, options, keep=partial(growth.write, copy), check_utf8=encoding == UTF8)
                 cutter.read(chunks)
                 with translated_disk_errors(f"unpack {name}"):
                     copy.flush()

@@ -21,17 +21,17 @@ from frazil.events.declaration import EXTRA, TIMESTAMP
 from frazil.lake.bulk import FilePlan, FileWriter, WrittenFile
 from frazil.pipeline.sources.csv.dialect import Dialect
 from frazil.pipeline.sources.csv.field_text import Text
-from frazil.pipeline.sources.csv.parse import LINE, Parsed, Refusal, TargetColumn, parse_text, read_fields
+from frazil.pipeline.sources.csv.parse import LINE, CellRefusal, Parsed, TargetColumn, parse_text, read_fields
 from frazil.pipeline.sources.csv.text_ranges import CsvRange
 from frazil.pipeline.sources.csv.type_inference import ColumnFacts, facts_of
-from frazil.pipeline.sources.csv.type_sample import Supposed
+from frazil.pipeline.sources.csv.type_sample import GuessedColumn
 
 _EXAMPLES = 5
 ROW_ID = "_row_id"
 
 
 @dataclass(frozen=True)
-class Stamp:
+class LoadStamp:
     """What every row of a load has in common."""
 
     load: str
@@ -42,7 +42,7 @@ class Stamp:
 
 
 @dataclass(frozen=True)
-class Piece:
+class CsvTask:
     """The work of one task. `extra` are fields of the file that the table keeps as JSON."""
 
     file: str
@@ -54,15 +54,15 @@ class Piece:
     columns: tuple[TargetColumn, ...]
     extra: tuple[TargetColumn, ...]
     null_words: tuple[str, ...]
-    stamp: Stamp
+    stamp: LoadStamp
     rows_plan: FilePlan
     bad_plan: FilePlan
-    supposed: tuple[Supposed, ...] = ()
-    refused: Mapping[int, Refusal] = field(default_factory=dict)
+    supposed: tuple[GuessedColumn, ...] = ()
+    refused: Mapping[int, CellRefusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class PieceDone:
+class CsvTaskResult:
     number: int
     rows: int
     bad: int
@@ -79,7 +79,7 @@ class PieceDone:
     """It says that a guess is wrong: nothing was written."""
 
 
-def load_piece(piece: Piece) -> PieceDone:
+def load_piece(piece: CsvTask) -> CsvTaskResult:
     """Parse the ranges and write what they hold."""
     tally = _Tally(piece)
     with FileWriter(piece.rows_plan) as good, FileWriter(piece.bad_plan) as quarantine:
@@ -94,7 +94,7 @@ def load_piece(piece: Piece) -> PieceDone:
     return tally.done(files=tuple(good.written), bad_files=tuple(quarantine.written))
 
 
-def spool_piece(piece: Piece, *, folder: str) -> PieceDone:
+def spool_piece(piece: CsvTask, *, folder: str) -> CsvTaskResult:
     """The same for an entity: its rows are written where the driver reads them. Done again, it writes the same."""
     path = f"{folder}/rows-{piece.number}-{piece.ranges[0].offset}.parquet"
     tally = _Tally(piece)
@@ -117,7 +117,7 @@ def spool_piece(piece: Piece, *, folder: str) -> PieceDone:
 class _Tally:
     """Parses the ranges of a piece, and counts what they hold."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: CsvTask) -> None:
         self._piece = piece
         self._rows = self._bad = 0
         self._reasons: Counter[str] = Counter()
@@ -152,8 +152,8 @@ class _Tally:
         files: tuple[WrittenFile, ...] = (),
         bad_files: tuple[WrittenFile, ...] = (),
         spooled: tuple[str, ...] = (),
-    ) -> PieceDone:
-        return PieceDone(
+    ) -> CsvTaskResult:
+        return CsvTaskResult(
             self._piece.number,
             self._rows,
             self._bad,
@@ -168,19 +168,19 @@ class _Tally:
         )
 
 
-def parsed_range(piece: Piece, csv_range: CsvRange) -> Parsed:
+def parsed_range(piece: CsvTask, csv_range: CsvRange) -> Parsed:
     return _parsed(piece, _fields(piece, csv_range))
 
 
-def _fields(piece: Piece, csv_range: CsvRange) -> Text:
+def _fields(piece: CsvTask, csv_range: CsvRange) -> Text:
     return read_fields(csv_range, piece.dialect, piece.width, (*piece.columns, *piece.extra), piece.null_words)
 
 
-def _parsed(piece: Piece, text: Text) -> Parsed:
+def _parsed(piece: CsvTask, text: Text) -> Parsed:
     return parse_text(text, (*piece.columns, *piece.extra), refused=piece.refused or None)
 
 
-def finished(piece: Piece, rows: pa.Table) -> pa.Table:
+def finished(piece: CsvTask, rows: pa.Table) -> pa.Table:
     """The rows with the system's columns, as far as the table has them."""
     count, stamp = rows.num_rows, piece.stamp
     columns = _columns(piece, rows)
@@ -198,19 +198,19 @@ def finished(piece: Piece, rows: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _columns(piece: Piece, rows: pa.Table) -> dict[str, pa.Array | pa.ChunkedArray]:
+def _columns(piece: CsvTask, rows: pa.Table) -> dict[str, pa.Array | pa.ChunkedArray]:
     """The declared columns, and in one what the table keeps besides."""
     columns: dict[str, pa.Array | pa.ChunkedArray] = {column.name: rows[column.name] for column in piece.columns}
     return columns | ({EXTRA: _as_json(rows, [column.name for column in piece.extra])} if piece.extra else {})
 
 
-def row_ids(piece: Piece, lines: pa.ChunkedArray) -> pa.ChunkedArray:
+def row_ids(piece: CsvTask, lines: pa.ChunkedArray) -> pa.ChunkedArray:
     """An id for each row that is the same whenever this load is done again: the load, the file, the line."""
     prefix = f"{piece.stamp.load}:{piece.number}"
     return pc.binary_join_element_wise(prefix, pc.cast(lines, pa.string()), ":")
 
 
-def quarantined(piece: Piece, bad: pa.Table) -> pa.Table:
+def quarantined(piece: CsvTask, bad: pa.Table) -> pa.Table:
     """Bad records as rows of the quarantine."""
     count = bad.num_rows
     return pa.table(

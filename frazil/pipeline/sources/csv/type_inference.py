@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.events.declaration import ColumnType
-from frazil.pipeline.sources.csv.convert import Unfit, cast_exactly
+from frazil.pipeline.sources.csv.convert import TextUnfit, cast_exactly
 from frazil.pipeline.sources.csv.field_text import flat
 from frazil.pipeline.sources.csv.record_boundaries import Ints
 
@@ -196,6 +196,6 @@ def _floating_point(texts: pa.StringArray, ends: Ints, lengths: Ints, letters: n
 def _fits_type(texts: pa.StringArray, kind: str) -> bool:
     try:
         cast_exactly(texts, ColumnType(kind))
-    except Unfit:
+    except TextUnfit:
         return False
     return True

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frazil.events.declaration import ColumnType, TableSpec
-from frazil.pipeline.sources.csv.column_mapping import FileShape, wider
+from frazil.pipeline.sources.csv.column_mapping import FileColumns, wider
 from frazil.pipeline.sources.csv.dialect import Dialect
 from frazil.pipeline.sources.csv.field_text import read_text
 from frazil.pipeline.sources.csv.record_boundaries import last_end
@@ -24,7 +24,7 @@ larger numbers."""
 
 
 @dataclass(frozen=True)
-class Supposed:
+class GuessedColumn:
     """A column of a file whose type is a guess: the sample's facts, and the type that it got by them."""
 
     name: str
@@ -40,7 +40,7 @@ class Supposed:
         return (wider(self.type, found) if self.widening else found) == self.type
 
 
-def sampled(shapes: Sequence[FileShape], names: Sequence[str], null_words: Sequence[str]) -> dict[str, ColumnFacts]:
+def sampled(shapes: Sequence[FileColumns], names: Sequence[str], null_words: Sequence[str]) -> dict[str, ColumnFacts]:
     """What some of the data says about these columns."""
     facts = {name: ColumnFacts() for name in names}
     if not names:
@@ -56,11 +56,11 @@ def sampled(shapes: Sequence[FileShape], names: Sequence[str], null_words: Seque
 
 
 def supposed(
-    shape: FileShape, guess: Mapping[str, ColumnFacts], spec: TableSpec, known: TableSpec | None
-) -> tuple[Supposed, ...]:
+    shape: FileColumns, guess: Mapping[str, ColumnFacts], spec: TableSpec, known: TableSpec | None
+) -> tuple[GuessedColumn, ...]:
     """The guessed columns of a file. `known` is the table as it was before."""
     return tuple(
-        Supposed(name, position, guess[name], spec.columns[name].type, known is not None and name in known.columns)
+        GuessedColumn(name, position, guess[name], spec.columns[name].type, known is not None and name in known.columns)
         for position, name in enumerate(shape.names)
         if name in guess
     )

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from frazil.errors import InvalidInput
 from frazil.lake.catalog import LakeTable
 from frazil.pipeline.jobs.spark_tasks import Tasks
-from frazil.pipeline.sources.csv.parse import Refusal, TargetColumn, unique_values
-from frazil.pipeline.sources.csv.task import Piece, parsed_range
+from frazil.pipeline.sources.csv.parse import CellRefusal, TargetColumn, unique_values
+from frazil.pipeline.sources.csv.task import CsvTask, parsed_range
 
 MAX_REPEATED = 1_000_000
 """More lines than this are not named one by one: a column with so many is not the one that was meant."""
@@ -25,12 +25,12 @@ MAX_REPEATED = 1_000_000
 
 @dataclass(frozen=True)
 class _Listing:
-    piece: Piece
+    piece: CsvTask
     number: int
     folder: str
 
 
-def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: LakeTable | None) -> list[Piece]:
+def repeated(tasks: Tasks, pieces: Sequence[CsvTask], spool: Path, *, table: LakeTable | None) -> list[CsvTask]:
     """The pieces, each with the lines that repeat a value: the first one in the load's order stays, if the table has
     none."""
     full = table if table is not None and table.snapshot_id is not None else None
@@ -40,12 +40,12 @@ def repeated(tasks: Tasks, pieces: Sequence[Piece], spool: Path, *, table: LakeT
         (folder / name).mkdir(parents=True, exist_ok=True)
     listings = [_Listing(piece, number, str(folder)) for number, piece in enumerate(pieces)]
     tasks.run(listings, _list_values, doing="look for repeated values")
-    refused: defaultdict[int, dict[int, Refusal]] = defaultdict(dict)
+    refused: defaultdict[int, dict[int, CellRefusal]] = defaultdict(dict)
     for column in columns.values():
         values = tasks.session.read.parquet(str(folder / column.name))
         present = _present(tasks, full, column.name) if full and column.name in full.spec.columns else None
         for row in _repeats(values, present).limit(MAX_REPEATED + 1).toLocalIterator():
-            refused[row["piece"]].setdefault(row["line"], Refusal(column.name, "the value is there already"))
+            refused[row["piece"]].setdefault(row["line"], CellRefusal(column.name, "the value is there already"))
         if sum(map(len, refused.values())) > MAX_REPEATED:
             raise InvalidInput(
                 f"more than {MAX_REPEATED:,} values of {column.name!r} repeat others",

@@ -30,16 +30,16 @@ from frazil.lake.catalog import Lake, LakeTable
 from frazil.pipeline.jobs.spark_tasks import Tasks
 from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.sources.column_names import clean
-from frazil.pipeline.sources.postgres.archive_task import Piece, PieceDone, load_piece
+from frazil.pipeline.sources.postgres.archive_task import ArchiveTask, ArchiveTaskResult, load_piece
 from frazil.pipeline.sources.postgres.ask import PostgresAsk
 from frazil.pipeline.sources.postgres.dsn import Dsn
-from frazil.pipeline.sources.postgres.exported_snapshot import Exported, exported
+from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
 from frazil.pipeline.sources.postgres.read import TablePlan, plan_table
 from frazil.pipeline.sources.postgres.report import Night, TableLine
 from frazil.pipeline.sources.postgres.source_settings import leniency_of, patience_of, range_read
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
-from frazil.pipeline.sources.postgres.target_columns import DATE_COLUMN, archive_spec, fitted
+from frazil.pipeline.sources.postgres.target_columns import DATE_COLUMN, archive_spec, fit_columns
 from frazil.registry import Job
 
 JOB = "archive postgres"
@@ -53,8 +53,8 @@ class _Archived:
     source: str
     target: LakeTable | None = None
     plan: TablePlan | None = None
-    pieces: list[Piece] = field(default_factory=list)
-    done: list[PieceDone] = field(default_factory=list)
+    pieces: list[ArchiveTask] = field(default_factory=list)
+    done: list[ArchiveTaskResult] = field(default_factory=list)
     error: FrazilError | None = None
 
 
@@ -98,7 +98,7 @@ def _planned(
     lake: Lake,
     tasks: Tasks,
     table: SourceTable,
-    snapshot: Exported,
+    snapshot: ExportedSnapshot,
     settings: SourceSettings,
     dsn: Dsn,
     asked: PostgresAsk,
@@ -110,7 +110,7 @@ def _planned(
         plan = plan_table(table, clean, leniency_of(settings))
         name = f"{NAMESPACE}.{clean(table.relation.name)}"
         words = f"Nightly archive of {table.relation} at {asked.source}."
-        first = fitted(plan, {})
+        first = fit_columns(plan, {})
         spec = archive_spec(name, plan, description=words, retention_years=settings.retention_years, names=first.names)
         target = lake.table(name) if name in lake.names() else lake.create_bulk(spec)
         if target.spec.description != words:
@@ -119,13 +119,13 @@ def _planned(
                 code="archive_taken",
                 hint="two tables of this name are archived: exclude one, or rename it in a view",
             )
-        grown = fitted(plan, target.spec.columns)
+        grown = fit_columns(plan, target.spec.columns)
         if grown.added:
             target = lake.alter(name, lambda current: current.with_columns(grown.added))
         files = plan_files(lake, target)
         archived.target, archived.plan = target, plan
         archived.pieces = [
-            Piece(
+            ArchiveTask(
                 table=table.relation.name,
                 reads=range_read(settings, dsn, snapshot, plan, within),
                 names=grown.names,

@@ -14,7 +14,7 @@ from frazil.pipeline.sources.postgres.read import RangeRead
 
 
 @dataclass(frozen=True)
-class Piece:
+class ArchiveTask:
     """`constants` are columns that every row of the load has the same value in; `names` those of the target, by the
     plan's."""
 
@@ -26,7 +26,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class PieceDone:
+class ArchiveTaskResult:
     table: str
     rows: int = 0
     files: tuple[WrittenFile, ...] = ()
@@ -35,7 +35,7 @@ class PieceDone:
     seconds: float = 0.0
 
 
-def load_piece(piece: Piece) -> PieceDone:
+def load_piece(piece: ArchiveTask) -> ArchiveTaskResult:
     """Read the range and write what it holds. A failure is a result, so that other tables are not ended by it."""
     began = time.monotonic()
     try:
@@ -44,12 +44,12 @@ def load_piece(piece: Piece) -> PieceDone:
             for batch in piece.reads.batches():
                 rows += batch.num_rows
                 writer.write(targeted(piece, pa.Table.from_batches([batch])))
-        return PieceDone(piece.table, rows, tuple(writer.written), seconds=time.monotonic() - began)
+        return ArchiveTaskResult(piece.table, rows, tuple(writer.written), seconds=time.monotonic() - began)
     except FrazilError as error:
-        return PieceDone(piece.table, error=error)
+        return ArchiveTaskResult(piece.table, error=error)
 
 
-def targeted(piece: Piece, rows: pa.Table) -> pa.Table:
+def targeted(piece: ArchiveTask, rows: pa.Table) -> pa.Table:
     """The rows in the target's columns."""
     named = rows.rename_columns([piece.names[name] for name in rows.column_names])
     for name, value in piece.constants.items():

@@ -8,12 +8,12 @@ from datetime import datetime, time
 from frazil.errors import Conflict
 from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.sources.postgres.ask import PostgresAsk
-from frazil.registry import Registry, ask_job
+from frazil.registry import Registry, submit_job
 
 _ASKED = "archive/asked/"
 
 
-class Nightly:
+class ArchiveTrigger:
     """Remembers in the registry which night it asked for last."""
 
     def __init__(self, name: str, settings: SourceSettings, registry: Registry) -> None:
@@ -31,7 +31,7 @@ class Nightly:
         if last is None or last.body.decode() < tonight:
             asked = PostgresAsk(self._name, run_date=now.date())
             # In this order: a kill in between makes the night twice, the second in the place of the first, not never.
-            ask_job(self._registry, "postgres", self._name, asked.params(), asked_by="nightly")
+            submit_job(self._registry, "postgres", self._name, asked.params(), asked_by="nightly")
             with contextlib.suppress(Conflict):
                 self._registry.put(key, tonight.encode(), last.version if last else None)
         self._known = tonight

@@ -38,7 +38,7 @@ _SESSION = {
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long to wait for what, in seconds."""
 
     connect_seconds: int = 10
@@ -53,7 +53,7 @@ class PostgresFailed(Unavailable):
 
 
 @contextmanager
-def linked(dsn: Dsn, patience: Patience) -> Iterator[Connection]:
+def connect(dsn: Dsn, patience: Timeouts) -> Iterator[Connection]:
     """An open connection, outside of any transaction."""
     conninfo = dsn.conninfo(
         connect_timeout=str(patience.connect_seconds), application_name="frazil", **_ALIVE, **NEUTRAL
@@ -78,7 +78,7 @@ def begin(cursor: Cursor, *, snapshot_id: str | None = None) -> None:
         cursor.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot_id)}")
 
 
-def settle(cursor: Cursor, patience: Patience) -> None:
+def configure_session(cursor: Cursor, patience: Timeouts) -> None:
     """Set what the text of a value depends on, for this transaction. It is a query: the snapshot is taken by it."""
     wanted = {
         **_SESSION,

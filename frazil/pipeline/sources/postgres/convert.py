@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.events.declaration import TIMESTAMP, ColumnType
-from frazil.pipeline.sources.postgres.type_mapping import Leniency
+from frazil.pipeline.sources.postgres.type_mapping import LossPolicy
 from frazil.pipeline.sources.postgres.uuids import printed
 
 # Postgres counts from 2000 and keeps its infinities at the ends of the number. The driver adds the thirty years without
@@ -21,7 +21,7 @@ _LAST_DAY, _FIRST_DAY = 2_932_896, -719_162
 _LAST_MICROSECOND, _FIRST_MICROSECOND = (_LAST_DAY + 1) * 86_400_000_000 - 1, _FIRST_DAY * 86_400_000_000
 
 
-class Unfit(Exception):
+class ValueUnfit(Exception):
     """Values that the type cannot hold: what they are, how many, and the setting that decides about them."""
 
     def __init__(self, what: str, count: int, setting: str) -> None:
@@ -29,8 +29,8 @@ class Unfit(Exception):
         self.what, self.count, self.setting = what, count, setting
 
 
-def converted(column: pa.Array, to: ColumnType, leniency: Leniency) -> pa.Array:
-    """The column as `to`; raises `Unfit`."""
+def converted(column: pa.Array, to: ColumnType, leniency: LossPolicy) -> pa.Array:
+    """The column as `to`; raises `ValueUnfit`."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if to.kind == "decimal":
@@ -49,7 +49,7 @@ def converted(column: pa.Array, to: ColumnType, leniency: Leniency) -> pa.Array:
     return column if column.type == to.arrow else column.cast(to.arrow)
 
 
-def _decimals(texts: pa.Array, to: pa.DataType, leniency: Leniency) -> pa.Array:
+def _decimals(texts: pa.Array, to: pa.DataType, leniency: LossPolicy) -> pa.Array:
     try:
         return texts.cast(to)
     except pa.ArrowInvalid:
@@ -58,11 +58,11 @@ def _decimals(texts: pa.Array, to: pa.DataType, leniency: Leniency) -> pa.Array:
         if not count:
             raise
         if leniency.nan == "error":
-            raise Unfit("NaN", count, "nan") from None
+            raise ValueUnfit("NaN", count, "nan") from None
         return pc.if_else(wrong, pa.scalar(None, pa.string()), texts).cast(to)
 
 
-def _days(dates: pa.Array, leniency: Leniency) -> pa.Array:
+def _days(dates: pa.Array, leniency: LossPolicy) -> pa.Array:
     days = dates.view(pa.int32())
     least = pc.min(days).as_py()
     if least is None or least >= _LEAST_DAYS:
@@ -71,7 +71,7 @@ def _days(dates: pa.Array, leniency: Leniency) -> pa.Array:
     return _bounded(days, wrong, beyond, _FIRST_DAY, _LAST_DAY, leniency).view(pa.date32())
 
 
-def _instants(times: pa.Array, leniency: Leniency) -> pa.Array:
+def _instants(times: pa.Array, leniency: LossPolicy) -> pa.Array:
     instants = times.view(pa.int64())
     least = pc.min(instants).as_py()
     if least is None or least >= _LEAST_MICROSECONDS:
@@ -82,10 +82,10 @@ def _instants(times: pa.Array, leniency: Leniency) -> pa.Array:
 
 
 def _bounded(
-    numbers: pa.Array, wrong: pa.Array, beyond: pa.Array, first: int, last: int, leniency: Leniency
+    numbers: pa.Array, wrong: pa.Array, beyond: pa.Array, first: int, last: int, leniency: LossPolicy
 ) -> pa.Array:
     if leniency.infinity == "error":
-        raise Unfit("infinity, or a year beyond our range,", pc.sum(wrong).as_py(), "infinity")
+        raise ValueUnfit("infinity, or a year beyond our range,", pc.sum(wrong).as_py(), "infinity")
     if leniency.infinity == "null":
         return pc.if_else(wrong, pa.scalar(None, numbers.type), numbers)
     clamped = pc.if_else(beyond, pa.scalar(last, numbers.type), pa.scalar(first, numbers.type))

@@ -14,8 +14,8 @@ from typing import Literal
 
 from frazil.errors import InvalidInput
 from frazil.pipeline.sources.postgres.connection import DRIVER_ERRORS, identifier, literal, rows, translated
-from frazil.pipeline.sources.postgres.exported_snapshot import Exported
-from frazil.pipeline.sources.postgres.source_tables import Column, SourceTable
+from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot
+from frazil.pipeline.sources.postgres.source_tables import SourceColumn, SourceTable
 
 Nulls = Literal["skip", "include"]
 _WHOLE = re.compile(r"-?[0-9]{1,19}\Z")
@@ -74,7 +74,7 @@ class CursorRead:
     """Rows without a cursor value: read only if they are to be included, and then each time."""
 
 
-def start_of(table: SourceTable, column: str) -> CursorState:
+def cursor_start(table: SourceTable, column: str) -> CursorState:
     """The state before anything was read; refuses columns that cannot be a cursor."""
     found = next((one for one in table.columns if one.name == column), None)
     if found is None or found.type.name not in _VALUES or found.type.element is not None:
@@ -87,7 +87,7 @@ def start_of(table: SourceTable, column: str) -> CursorState:
 
 
 def plan_cursor(
-    snapshot: Exported, table: SourceTable, last: CursorState, *, overlap: float = 0, nulls: Nulls = "skip"
+    snapshot: ExportedSnapshot, table: SourceTable, last: CursorState, *, overlap: float = 0, nulls: Nulls = "skip"
 ) -> CursorRead:
     """What to read after `last`. The overlap is in units of a number, in days of a date, in seconds of a timestamp."""
     _same_column(table, last)
@@ -142,7 +142,7 @@ def _moment(text: str) -> tuple[int, tuple[int, ...], str]:
 
 
 def _same_column(table: SourceTable, last: CursorState) -> None:
-    now = start_of(table, last.column)
+    now = cursor_start(table, last.column)
     if now.type != last.type:
         raise InvalidInput(
             f"the cursor {last.column!r} of {table.relation} was {last.type} and is {now.type} now",
@@ -155,5 +155,5 @@ def _from(table: SourceTable) -> str:
     return f"ONLY {table.relation.sql}" if table.relation.kind == "r" else table.relation.sql
 
 
-def _why_not(column: Column | None) -> str:
+def _why_not(column: SourceColumn | None) -> str:
     return "there is no such column" if column is None else f"it is of type {column.declared}"

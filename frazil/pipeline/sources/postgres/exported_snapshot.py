@@ -20,17 +20,23 @@ from adbc_driver_manager.dbapi import Cursor
 from frazil.errors import FrazilError
 from frazil.pipeline.sources.postgres.connection import (
     DRIVER_ERRORS,
-    Patience,
     PostgresFailed,
+    Timeouts,
     begin,
+    configure_session,
+    connect,
     cursor_of,
-    linked,
     rows,
-    settle,
     translated,
 )
 from frazil.pipeline.sources.postgres.dsn import Dsn
-from frazil.pipeline.sources.postgres.source_tables import Refused, Relation, Selection, SourceTable, describe
+from frazil.pipeline.sources.postgres.source_tables import (
+    SelectedTables,
+    SkippedTable,
+    SourceRelation,
+    SourceTable,
+    describe,
+)
 
 _LOCKABLE = ("r", "p", "v")
 
@@ -42,12 +48,12 @@ class SnapshotLost(PostgresFailed):
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedSnapshot:
     """A snapshot that others can read in, while this is open."""
 
     snapshot_id: str
     tables: tuple[SourceTable, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[SkippedTable, ...]
     """Tables that cannot be read this time; the others can."""
     taken_at: str
     """The server's clock, ISO 8601 in UTC."""
@@ -68,14 +74,14 @@ class Exported:
 
 
 @contextmanager
-def exported(dsn: Dsn, selection: Selection, *, patience: Patience | None = None) -> Iterator[Exported]:
+def exported(dsn: Dsn, selection: SelectedTables, *, patience: Timeouts | None = None) -> Iterator[ExportedSnapshot]:
     """Lock the tables, take the snapshot, describe them in it; hold all of it until the end of the block."""
-    patience = patience or Patience()
-    with linked(dsn, patience) as connection, cursor_of(connection) as cursor:
+    patience = patience or Timeouts()
+    with connect(dsn, patience) as connection, cursor_of(connection) as cursor:
         try:
             begin(cursor)
             locked, refused = _locked(cursor, selection.relations, dsn, patience)
-            settle(cursor, patience)
+            configure_session(cursor, patience)
             locked, unlockable = _touched(cursor, locked, dsn)
             tables, changed = describe(cursor, locked)
             # Without a limit from here on: the connection only waits, and nothing must end it while it does.
@@ -86,7 +92,7 @@ def exported(dsn: Dsn, selection: Selection, *, patience: Patience | None = None
             )[0]
         except DRIVER_ERRORS as error:
             raise translated(error, dsn, "taking a snapshot") from None
-        yield Exported(
+        yield ExportedSnapshot(
             taken["id"], tables, (*selection.refused, *refused, *unlockable, *changed), taken["at"], cursor, dsn
         )
 
@@ -99,32 +105,34 @@ def lost(dsn: Dsn, why: str) -> SnapshotLost:
 
 
 def _locked(
-    cursor: Cursor, relations: Sequence[Relation], dsn: Dsn, patience: Patience
-) -> tuple[list[Relation], list[Refused]]:
+    cursor: Cursor, relations: Sequence[SourceRelation], dsn: Dsn, patience: Timeouts
+) -> tuple[list[SourceRelation], list[SkippedTable]]:
     """Lock all at once; or one by one where that fails, to find out which of them it is."""
     cursor.execute(f"SET LOCAL lock_timeout = '{patience.lock_seconds}s'")
     lockable = [one for one in relations if one.kind in _LOCKABLE]
-    failed: dict[Relation, Refused] = {}
+    failed: dict[SourceRelation, SkippedTable] = {}
     if lockable and _tried(cursor, f"LOCK TABLE {', '.join(map(_named, lockable))} IN ACCESS SHARE MODE", dsn):
         for one in lockable:
             problem = _tried(cursor, f"LOCK TABLE {_named(one)} IN ACCESS SHARE MODE", dsn)
             if problem is not None:
-                failed[one] = Refused(one.name, problem)
+                failed[one] = SkippedTable(one.name, problem)
     return [one for one in relations if one not in failed], list(failed.values())
 
 
-def _touched(cursor: Cursor, relations: Sequence[Relation], dsn: Dsn) -> tuple[list[Relation], list[Refused]]:
+def _touched(
+    cursor: Cursor, relations: Sequence[SourceRelation], dsn: Dsn
+) -> tuple[list[SourceRelation], list[SkippedTable]]:
     """LOCK does not take materialized views and foreign tables; looking at one locks it too."""
-    failed: dict[Relation, Refused] = {}
+    failed: dict[SourceRelation, SkippedTable] = {}
     for one in relations:
         if one.kind not in _LOCKABLE:
             problem = _tried(cursor, f"SELECT FROM {one.sql} WHERE false", dsn)
             if problem is not None:
-                failed[one] = Refused(one.name, problem)
+                failed[one] = SkippedTable(one.name, problem)
     return [one for one in relations if one not in failed], list(failed.values())
 
 
-def _named(relation: Relation) -> str:
+def _named(relation: SourceRelation) -> str:
     """A plain table alone, without those that inherit from it; a partitioned one with its partitions."""
     return f"ONLY {relation.sql}" if relation.kind == "r" else relation.sql
 

@@ -13,7 +13,7 @@ from frazil.pipeline.jobs.mail import send_mail
 from frazil.pipeline.settings import MailSettings, SourceSettings
 from frazil.pipeline.sources.postgres.archive import archive_database
 from frazil.pipeline.sources.postgres.ask import PostgresAsk, parse_postgres
-from frazil.pipeline.sources.postgres.refresh import Tools, refresh_tables
+from frazil.pipeline.sources.postgres.refresh import LoadServices, refresh_tables
 from frazil.pipeline.sources.postgres.report import Night
 from frazil.pipeline.sources.postgres.source_settings import read_dsn
 from frazil.registry import Job
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class PostgresLoads:
     def __init__(
         self,
-        tools: Tools,
+        tools: LoadServices,
         sources: Mapping[str, SourceSettings],
         *,
         reports: Path,

@@ -14,20 +14,20 @@ from frazil.errors import InvalidInput
 from frazil.events.declaration import ColumnType
 from frazil.pipeline.sources.postgres.connection import (
     DRIVER_ERRORS,
-    Patience,
+    Timeouts,
     begin,
+    configure_session,
+    connect,
     cursor_of,
     identifier,
-    linked,
-    settle,
     translated,
 )
-from frazil.pipeline.sources.postgres.convert import Unfit, converted
+from frazil.pipeline.sources.postgres.convert import ValueUnfit, converted
 from frazil.pipeline.sources.postgres.dsn import Dsn
 from frazil.pipeline.sources.postgres.exported_snapshot import lost
-from frazil.pipeline.sources.postgres.source_tables import Relation, SourceTable
+from frazil.pipeline.sources.postgres.source_tables import SourceRelation, SourceTable
 from frazil.pipeline.sources.postgres.table_ranges import Range
-from frazil.pipeline.sources.postgres.type_mapping import Leniency, reading
+from frazil.pipeline.sources.postgres.type_mapping import LossPolicy, map_type
 
 _INVALID_SNAPSHOT = ("22023", "42704")
 
@@ -48,9 +48,9 @@ class ColumnPlan:
 class TablePlan:
     """How a table is read; goes to every task that reads a range of it."""
 
-    relation: Relation
+    relation: SourceRelation
     columns: tuple[ColumnPlan, ...]
-    leniency: Leniency
+    leniency: LossPolicy
     where: str = ""
     """A further condition on the rows, as SQL."""
 
@@ -69,7 +69,7 @@ class TablePlan:
 
 
 def plan_table(
-    table: SourceTable, clean: Callable[[str], str], leniency: Leniency | None = None, *, where: str = ""
+    table: SourceTable, clean: Callable[[str], str], leniency: LossPolicy | None = None, *, where: str = ""
 ) -> TablePlan:
     """The plan of a table, its columns named by `clean`. Two columns that get the same name are refused."""
     columns: list[ColumnPlan] = []
@@ -83,7 +83,7 @@ def plan_table(
                 hint="rename one of them, or read a view that does",
             )
         names[target] = column.name
-        how, quoted = reading(column.type), identifier(column.name)
+        how, quoted = map_type(column.type), identifier(column.name)
         columns.append(
             ColumnPlan(
                 column.name,
@@ -94,7 +94,7 @@ def plan_table(
                 how.guard and how.guard.replace("{}", quoted),
             )
         )
-    return TablePlan(table.relation, tuple(columns), leniency or Leniency(), where)
+    return TablePlan(table.relation, tuple(columns), leniency or LossPolicy(), where)
 
 
 def read_range(
@@ -103,7 +103,7 @@ def read_range(
     plan: TablePlan,
     within: Range,
     *,
-    patience: Patience | None = None,
+    patience: Timeouts | None = None,
     batch_bytes: int = 8 << 20,
     max_rows: int = 100_000,
 ) -> Iterator[pa.RecordBatch]:
@@ -112,11 +112,11 @@ def read_range(
     Memory is that of a batch or two, however large the range. Raises `SnapshotLost` (transient) if the exporting
     connection is gone, `InvalidInput` if a value does not fit, `PostgresFailed` (transient) if the server went away.
     """
-    patience = patience or Patience()
-    with linked(dsn, patience) as connection, cursor_of(connection, batch_bytes) as cursor:
+    patience = patience or Timeouts()
+    with connect(dsn, patience) as connection, cursor_of(connection, batch_bytes) as cursor:
         _enter(cursor, dsn, snapshot_id)
         try:
-            settle(cursor, patience)
+            configure_session(cursor, patience)
             cursor.execute(plan.statement(within))
             stream = iter(cursor.fetch_record_batch())
         except DRIVER_ERRORS as error:
@@ -135,7 +135,7 @@ class RangeRead:
     snapshot_id: str
     plan: TablePlan
     within: Range
-    patience: Patience
+    patience: Timeouts
     batch_bytes: int
     max_rows: int
 
@@ -185,9 +185,9 @@ def _in_type(array: pa.Array, column: ColumnPlan, guard: pa.Array | None, plan: 
     try:
         changed = 0 if guard is None else pc.sum(guard).as_py() or 0
         if changed and plan.leniency.nested_arrays == "error":
-            raise Unfit("an array of several dimensions", changed, "nested_arrays")
+            raise ValueUnfit("an array of several dimensions", changed, "nested_arrays")
         ready = converted(array, column.type, plan.leniency)
-    except Unfit as unfit:
+    except ValueUnfit as unfit:
         raise InvalidInput(
             f"the column {column.source!r} ({column.declared}) of {plan.relation} holds {unfit.what} in {unfit.count} "
             f"of the {len(array)} rows just read, which {column.type} cannot hold",

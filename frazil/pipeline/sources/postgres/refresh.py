@@ -35,20 +35,20 @@ from frazil.lake.bulk import (
     publish_load,
 )
 from frazil.lake.catalog import Entity, Lake, LakeTable, alter_entity, load_entity
-from frazil.pipeline.jobs.event_sender import Sender, as_events
+from frazil.pipeline.jobs.event_sender import EventSender, as_events
 from frazil.pipeline.jobs.spark_tasks import Tasks
 from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.sources.column_names import clean
 from frazil.pipeline.sources.postgres.ask import PostgresAsk
-from frazil.pipeline.sources.postgres.cursor import CursorRead, CursorState, plan_cursor, start_of
+from frazil.pipeline.sources.postgres.cursor import CursorRead, CursorState, cursor_start, plan_cursor
 from frazil.pipeline.sources.postgres.dsn import Dsn
-from frazil.pipeline.sources.postgres.exported_snapshot import Exported, exported
+from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
 from frazil.pipeline.sources.postgres.read import plan_table
 from frazil.pipeline.sources.postgres.refresh_task import RowPiece, RowStamp, load_rows, row_ids, spool_rows
 from frazil.pipeline.sources.postgres.source_settings import leniency_of, patience_of, range_read
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import Range, ranges_of
-from frazil.pipeline.sources.postgres.target_columns import Fitted, fitted
+from frazil.pipeline.sources.postgres.target_columns import Fitted, fit_columns
 from frazil.registry import Job
 
 _SETTLE_SECONDS = 600.0
@@ -58,19 +58,19 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Tools:
+class LoadServices:
     """What a refresh needs of the pipeline."""
 
     lake: Lake
     tasks: Tasks
     make_table: Callable[[TableSpec], LakeTable]
-    sender: Sender
+    sender: EventSender
     fold: Callable[[str], None]
     """Bring the base of an entity up to its history."""
 
 
 def refresh_tables(
-    tools: Tools, job: Job, asked: PostgresAsk, settings: SourceSettings, dsn: Dsn, tell: Tell
+    tools: LoadServices, job: Job, asked: PostgresAsk, settings: SourceSettings, dsn: Dsn, tell: Tell
 ) -> dict[str, Any]:
     """Do it, and tell what came of it."""
     selection = select(dsn, settings.in_schema, asked.tables, (), patience=patience_of(settings))
@@ -87,12 +87,12 @@ class _Refresh:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: LoadServices,
         job: Job,
         asked: PostgresAsk,
         settings: SourceSettings,
         dsn: Dsn,
-        snapshot: Exported,
+        snapshot: ExportedSnapshot,
         table: SourceTable,
     ) -> None:
         self._tools = tools
@@ -122,7 +122,7 @@ class _Refresh:
                 hint="name one with `key`, or read without an overlap",
             )
         plan = plan_table(self._table, clean, leniency_of(self._settings), where=read.where if read else "")
-        fit = fitted(plan, target.spec.columns, reserved=())
+        fit = fit_columns(plan, target.spec.columns, reserved=())
         target = self._grown(target, fit)
         # With a condition one range, which an index of the cursor can serve; without, many side by side.
         goes_on = read is not None and self._last(target) is not None
@@ -222,7 +222,7 @@ class _Refresh:
     def _cursor(self, target: LakeTable) -> CursorRead | None:
         if self._asked.what != "incremental":
             return None
-        last = self._last(target) or start_of(self._table, self._asked.cursor)
+        last = self._last(target) or cursor_start(self._table, self._asked.cursor)
         return plan_cursor(self._snapshot, self._table, last, overlap=self._asked.overlap, nulls=self._asked.nulls)
 
     # Into a log

@@ -7,24 +7,26 @@ from collections.abc import Mapping
 
 from frazil.errors import Misconfigured
 from frazil.pipeline.settings import SourceSettings
-from frazil.pipeline.sources.postgres.connection import Patience
+from frazil.pipeline.sources.postgres.connection import Timeouts
 from frazil.pipeline.sources.postgres.dsn import Dsn, parse_dsn
-from frazil.pipeline.sources.postgres.exported_snapshot import Exported
+from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot
 from frazil.pipeline.sources.postgres.read import RangeRead, TablePlan
 from frazil.pipeline.sources.postgres.table_ranges import Range
-from frazil.pipeline.sources.postgres.type_mapping import Leniency
+from frazil.pipeline.sources.postgres.type_mapping import LossPolicy
 from frazil.storage import read_private
 
 
-def patience_of(settings: SourceSettings) -> Patience:
-    return Patience(settings.connect_timeout_seconds, settings.lock_timeout_seconds, settings.statement_timeout_seconds)
+def patience_of(settings: SourceSettings) -> Timeouts:
+    return Timeouts(settings.connect_timeout_seconds, settings.lock_timeout_seconds, settings.statement_timeout_seconds)
 
 
-def leniency_of(settings: SourceSettings) -> Leniency:
-    return Leniency(settings.nan, settings.infinity, settings.nested_arrays)
+def leniency_of(settings: SourceSettings) -> LossPolicy:
+    return LossPolicy(settings.nan, settings.infinity, settings.nested_arrays)
 
 
-def range_read(settings: SourceSettings, dsn: Dsn, snapshot: Exported, plan: TablePlan, within: Range) -> RangeRead:
+def range_read(
+    settings: SourceSettings, dsn: Dsn, snapshot: ExportedSnapshot, plan: TablePlan, within: Range
+) -> RangeRead:
     """A range for a task, read as the source's settings say."""
     return RangeRead(
         dsn,

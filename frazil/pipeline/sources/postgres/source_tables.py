@@ -21,15 +21,15 @@ from frazil.errors import Denied, FrazilError, Misconfigured, NotFound
 from frazil.pipeline.sources.postgres.catalog_queries import COLUMNS, PARTS, RELATIONS, TABLES, TYPES
 from frazil.pipeline.sources.postgres.connection import (
     DRIVER_ERRORS,
-    Patience,
     PostgresFailed,
+    Timeouts,
     begin,
+    configure_session,
+    connect,
     cursor_of,
     identifier,
-    linked,
     literal,
     rows,
-    settle,
     translated,
 )
 from frazil.pipeline.sources.postgres.dsn import Dsn
@@ -41,7 +41,7 @@ KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized
 
 
 @dataclass(frozen=True)
-class Relation:
+class SourceRelation:
     """Something with rows, by its name."""
 
     schema: str
@@ -58,7 +58,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Refused:
+class SkippedTable:
     """A table that was asked for and will not be read, with the reason; the others go on."""
 
     name: str
@@ -66,13 +66,13 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Selection:
-    relations: tuple[Relation, ...]
-    refused: tuple[Refused, ...] = ()
+class SelectedTables:
+    relations: tuple[SourceRelation, ...]
+    refused: tuple[SkippedTable, ...] = ()
 
 
 @dataclass(frozen=True)
-class Column:
+class SourceColumn:
     name: str
     declared: str
     """The type as Postgres prints it."""
@@ -82,10 +82,10 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePartition:
     """What is scanned: the table itself, or one of its partitions."""
 
-    relation: Relation
+    relation: SourceRelation
     blocks: int | None
     """Pages of its heap; None where rows have no place that a range could name."""
     bytes: int
@@ -93,10 +93,10 @@ class Part:
 
 @dataclass(frozen=True)
 class SourceTable:
-    relation: Relation
-    columns: tuple[Column, ...]
+    relation: SourceRelation
+    columns: tuple[SourceColumn, ...]
     primary_key: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[TablePartition, ...]
     rows_estimate: int | None
     """As of the last ANALYZE."""
 
@@ -106,27 +106,29 @@ class SourceTable:
 
 
 def select(
-    dsn: Dsn, schema: str, tables: Sequence[str], exclude: Sequence[str] = (), *, patience: Patience | None = None
-) -> Selection:
+    dsn: Dsn, schema: str, tables: Sequence[str], exclude: Sequence[str] = (), *, patience: Timeouts | None = None
+) -> SelectedTables:
     """The relations of the schema that the names and patterns mean, by name."""
-    patience = patience or Patience()
-    with linked(dsn, patience) as connection:
+    patience = patience or Timeouts()
+    with connect(dsn, patience) as connection:
         try:
             with cursor_of(connection) as cursor:
                 begin(cursor)
-                settle(cursor, patience)
+                configure_session(cursor, patience)
                 refuse_old(_version(cursor))
                 found = rows(cursor, RELATIONS.format(schema=literal(schema)))
         except DRIVER_ERRORS as error:
             raise translated(error, dsn, "looking for tables") from None
-    return choose(schema, found, tables, exclude)
+    return select_tables(schema, found, tables, exclude)
 
 
-def choose(schema: str, found: Iterable[Mapping[str, Any]], tables: Sequence[str], exclude: Sequence[str]) -> Selection:
+def select_tables(
+    schema: str, found: Iterable[Mapping[str, Any]], tables: Sequence[str], exclude: Sequence[str]
+) -> SelectedTables:
     """Which of the relations found are meant. A name that is there exactly is a name, whatever is in it."""
     by_name = {row["name"]: row for row in found}
     chosen: set[str] = set()
-    refused: list[Refused] = []
+    refused: list[SkippedTable] = []
     for wanted in tables:
         if wanted in by_name:
             chosen.add(wanted)
@@ -137,19 +139,21 @@ def choose(schema: str, found: Iterable[Mapping[str, Any]], tables: Sequence[str
             if row["kind"] in ("r", "p") and not row["is_partition"] and fnmatchcase(name, wanted)
         }
         if not matches:
-            refused.append(Refused(wanted, _missing(schema, wanted)))
+            refused.append(SkippedTable(wanted, _missing(schema, wanted)))
         chosen |= matches
     kept = sorted(name for name in chosen if not any(name == out or fnmatchcase(name, out) for out in exclude))
     for name in kept:
         if not by_name[name]["readable"]:
-            refused.append(Refused(name, _unreadable(schema, name)))
-    return Selection(
-        tuple(Relation(schema, name, by_name[name]["kind"]) for name in kept if by_name[name]["readable"]),
+            refused.append(SkippedTable(name, _unreadable(schema, name)))
+    return SelectedTables(
+        tuple(SourceRelation(schema, name, by_name[name]["kind"]) for name in kept if by_name[name]["readable"]),
         tuple(refused),
     )
 
 
-def describe(cursor: Cursor, relations: Sequence[Relation]) -> tuple[tuple[SourceTable, ...], tuple[Refused, ...]]:
+def describe(
+    cursor: Cursor, relations: Sequence[SourceRelation]
+) -> tuple[tuple[SourceTable, ...], tuple[SkippedTable, ...]]:
     """The tables as they are in the transaction of the cursor, which holds locks on them."""
     if not relations:
         return (), ()
@@ -162,15 +166,15 @@ def describe(cursor: Cursor, relations: Sequence[Relation]) -> tuple[tuple[Sourc
     parts = rows(cursor, PARTS.format(oids=oids))
     by_relation = {(row["schema"], row["name"]): oid for oid, row in tables.items()}
     described: list[SourceTable] = []
-    refused: list[Refused] = []
+    refused: list[SkippedTable] = []
     for relation in relations:
         oid = by_relation.get((relation.schema, relation.name))
         if oid is None:
-            refused.append(Refused(relation.name, _missing(relation.schema, relation.name)))
+            refused.append(SkippedTable(relation.name, _missing(relation.schema, relation.name)))
             continue
         own_parts = [row for row in parts if row["root"] == oid]
         if any(row["rewritten"] for row in own_parts):
-            refused.append(Refused(relation.name, _rewritten(relation)))
+            refused.append(SkippedTable(relation.name, _rewritten(relation)))
             continue
         described.append(
             SourceTable(
@@ -198,9 +202,9 @@ def _version(cursor: Cursor) -> int:
     return int(rows(cursor, "SELECT current_setting('server_version_num') AS v")[0]["v"])
 
 
-def _column(row: Mapping[str, Any], types: Mapping[int, Mapping[str, Any]]) -> Column:
+def _column(row: Mapping[str, Any], types: Mapping[int, Mapping[str, Any]]) -> SourceColumn:
     resolved = _resolved(row["type"], row["modifier"], row["dimensions"], types)
-    return Column(row["name"], row["declared"], resolved, row["not_null"], row["generated"])
+    return SourceColumn(row["name"], row["declared"], resolved, row["not_null"], row["generated"])
 
 
 def _resolved(oid: int, modifier: int, dimensions: int, types: Mapping[int, Mapping[str, Any]]) -> PgType:
@@ -216,16 +220,16 @@ def _resolved(oid: int, modifier: int, dimensions: int, types: Mapping[int, Mapp
     return PgType(name, sql, row["kind"], modifier, element, dimensions if element else 0, was_domain)
 
 
-def _parts(relation: Relation, own: Sequence[Mapping[str, Any]], version: int) -> tuple[Part, ...]:
-    whole = Part(relation, None, sum(row["bytes"] or 0 for row in own))
+def _parts(relation: SourceRelation, own: Sequence[Mapping[str, Any]], version: int) -> tuple[TablePartition, ...]:
+    whole = TablePartition(relation, None, sum(row["bytes"] or 0 for row in own))
     if relation.kind in ("v", "f") or not own:
         return (whole,)
     # Whoever may read a partitioned table need not be allowed to read its partitions by themselves.
     if not all(row["readable"] for row in own):
         return (whole,)
     return tuple(
-        Part(
-            Relation(row["schema"], row["name"], row["kind"]),
+        TablePartition(
+            SourceRelation(row["schema"], row["name"], row["kind"]),
             # Scans of a range of places came with Postgres 14; before, each range would read the whole table.
             row["blocks"] if row["kind"] in ("r", "m") and row["is_heap"] and version >= _WITH_RANGES else None,
             row["bytes"] or 0,
@@ -250,7 +254,7 @@ def _unreadable(schema: str, name: str) -> FrazilError:
     )
 
 
-def _rewritten(relation: Relation) -> FrazilError:
+def _rewritten(relation: SourceRelation) -> FrazilError:
     return PostgresFailed(
         f"{relation} was rewritten while the snapshot was taken", code="postgres_table_changed", hint="try again"
     )

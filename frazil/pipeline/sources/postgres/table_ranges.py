@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frazil.pipeline.sources.postgres.source_tables import Part, Relation, SourceTable
+from frazil.pipeline.sources.postgres.source_tables import SourceRelation, SourceTable, TablePartition
 
 TARGET_BYTES = 256 << 20
 LEAST_BYTES = 16 << 20
@@ -19,7 +19,7 @@ LEAST_BYTES = 16 << 20
 class Range:
     """Rows of a relation, between two pages where they are given."""
 
-    relation: Relation
+    relation: SourceRelation
     first_block: int | None = None
     end_block: int | None = None
     """Not included; None means to the end."""
@@ -48,7 +48,7 @@ def ranges_of(table: SourceTable, target_bytes: int = TARGET_BYTES, *, side_by_s
     return tuple(found for part in table.parts for found in _ranges_of(part, target_bytes, side_by_side))
 
 
-def _ranges_of(part: Part, target_bytes: int, side_by_side: int) -> list[Range]:
+def _ranges_of(part: TablePartition, target_bytes: int, side_by_side: int) -> list[Range]:
     if not part.blocks:
         return [Range(part.relation)]
     wanted = max(1, round(part.bytes / target_bytes))

@@ -39,7 +39,7 @@ def archive_spec(
     return parse_table(declared)
 
 
-def fitted(plan: TablePlan, existing: Mapping[str, Column], *, reserved: Sequence[str] = (DATE_COLUMN,)) -> Fitted:
+def fit_columns(plan: TablePlan, existing: Mapping[str, Column], *, reserved: Sequence[str] = (DATE_COLUMN,)) -> Fitted:
     """Each column goes to the one of its name, if its type is that one's, or either can become the other.
 
     A column that was given another type goes to one named after the type as well, `amount_string` beside `amount`: the

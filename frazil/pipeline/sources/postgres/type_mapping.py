@@ -21,7 +21,7 @@ MOST_DIGITS = 38
 
 
 @dataclass(frozen=True)
-class Leniency:
+class LossPolicy:
     """What to do with values that our type cannot hold."""
 
     nan: Otherwise = "error"
@@ -46,7 +46,7 @@ class PgType:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ColumnMapping:
     """How a column is read. Both expressions have `{}` where the column's name goes."""
 
     expression: str
@@ -86,21 +86,21 @@ _AS_TEXT = (("text",), "string")
 _VECTORS = ("int2vector", "oidvector")
 
 
-def reading(pg: PgType) -> Reading:
+def map_type(pg: PgType) -> ColumnMapping:
     """How to read a column of this type."""
     if pg.element is not None and pg.name not in _VECTORS:
         return _reading_of_array(pg, pg.element)
     if pg.kind == "c":
-        return Reading("to_json({})", JSON)
+        return ColumnMapping("to_json({})", JSON)
     if pg.name == "hstore":
-        return Reading("{}::json", JSON)
+        return ColumnMapping("{}::json", JSON)
     casts, target = _scalar(pg)
-    return Reading("{}" + "".join(f"::{cast}" for cast in casts), target)
+    return ColumnMapping("{}" + "".join(f"::{cast}" for cast in casts), target)
 
 
-def _reading_of_array(pg: PgType, element: PgType) -> Reading:
+def _reading_of_array(pg: PgType, element: PgType) -> ColumnMapping:
     if pg.dimensions > 1 or element.element is not None or element.kind == "c" or element.name == "hstore":
-        return Reading("to_json({})", JSON)
+        return ColumnMapping("to_json({})", JSON)
     casts, target = _scalar(element)
     if target.kind == "json":
         casts = ("text",)
@@ -109,7 +109,7 @@ def _reading_of_array(pg: PgType, element: PgType) -> Reading:
     cast = "{}" + "".join(f"::{cast}[]" for cast in casts)
     # A slice of everything begins at 1; the driver refuses arrays that begin elsewhere, and runs the rows of one with
     # two dimensions together.
-    return Reading(f"({cast})[:]", ColumnType("list", children=(("element", target),)), "array_ndims({}) > 1")
+    return ColumnMapping(f"({cast})[:]", ColumnType("list", children=(("element", target),)), "array_ndims({}) > 1")
 
 
 def _scalar(pg: PgType) -> tuple[tuple[str, ...], ColumnType]:

@@ -21,7 +21,7 @@ class OpenPart(Protocol):
     def close(self) -> None: ...
 
 
-class Part(Protocol):
+class ArtifactPart(Protocol):
     @property
     def name(self) -> str:
         """Unique among the parts of an artifact; canaries name their part by it."""

@@ -24,7 +24,7 @@ from frazil.serving.sql.statement.functions import (
     is_engine_view,
 )
 from frazil.serving.sql.statement.syntax_tree import Node, nodes, too_deep
-from frazil.serving.sql.statement.table_refs import Tables, lower
+from frazil.serving.sql.statement.table_refs import TableRefs, lower
 from frazil.serving.sql.statement.time_travel import with_at_clauses
 
 __all__ = ["Statement", "judge_filter", "judge_statement"]
@@ -67,7 +67,7 @@ def judge_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> Statemen
     seen = list(nodes(statement))
     for kind, node in seen:
         _check(kind, node)
-    tables = Tables(seen)
+    tables = TableRefs(seen)
     runs = _written(connection, statement) if tables.moved else _bare(connection, text, statement)
     return Statement(runs, tables.found())
 

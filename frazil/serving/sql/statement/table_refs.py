@@ -17,7 +17,7 @@ MAX_TABLES = 64
 _ENGINE_SCHEMAS = frozenset(["system", "temp", "memory", "pg_catalog", "information_schema"])
 
 
-class Tables:
+class TableRefs:
     """The tables of a statement. Those that the engine must find under another name are renamed in the tree."""
 
     def __init__(self, seen: list[tuple[str, Node]]) -> None:

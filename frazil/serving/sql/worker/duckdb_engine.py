@@ -22,8 +22,8 @@ from frazil.serving.sql.statement import judge as statement
 from frazil.serving.sql.worker import formats
 from frazil.serving.sql.worker.duckdb_types import delivered
 from frazil.serving.sql.worker.engine_errors import translated
-from frazil.serving.sql.worker.selection import Told, attach, bits, numbered
-from frazil.serving.sql.worker.views import Names, Shown, nothing, quoted, take_down, view
+from frazil.serving.sql.worker.selection import DecodedSelection, attach, bits, numbered
+from frazil.serving.sql.worker.views import RelationNames, RelationView, nothing, quoted, take_down, view
 
 _EXTENSIONS = ("avro", "httpfs", "iceberg")
 _BATCH_ROWS = 8192
@@ -69,7 +69,7 @@ class Engine:
     def lock(self, *, threads: int, memory_bytes: int) -> None:
         """Shut the doors, in the one order that the engine allows. Afterwards no statement can change a setting."""
         token = secrets.token_hex(16)
-        self._names = Names(schema=f"s{token}", parameter=f"p{token}")
+        self._names = RelationNames(schema=f"s{token}", parameter=f"p{token}")
         execute = self.connection.execute
         execute(f"CREATE SCHEMA {self._names.schema}")
         execute("SET temp_directory = ''")
@@ -145,7 +145,7 @@ class Engine:
         self,
         sql: str,
         parameters: list[Any] | dict[str, Any] | None,
-        relations: Sequence[Shown],
+        relations: Sequence[RelationView],
         *,
         format: str,
         max_rows: int,
@@ -170,14 +170,14 @@ class Engine:
         ) as error:
             raise translated(error, restricted=restricted, hidden=self._hidden()) from error
 
-    def select(self, told: Told, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
+    def select(self, told: DecodedSelection, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
         """Which rows of an artifact's file, or of these, the selection chooses: a bitmap of `size`."""
         for condition in told.conditions:
             self.check_filter(condition, told.visible)
         with self._rows(told, file, rows) as (source, present):
             return bits(self._asked(told, told.numbers(source, present, self._names.parameter)), size)
 
-    def show(self, told: Told, rows: pa.Table) -> formats.Encoded:
+    def show(self, told: DecodedSelection, rows: pa.Table) -> formats.Encoded:
         """These rows in their order, as the caller may see them; those that the grant hides are left out."""
         number = self._names.parameter
         with self._rows(told, None, rows) as (source, present):
@@ -188,7 +188,7 @@ class Engine:
             reader = found.to_reader()
             return formats.encode(reader, types, "json", max_rows=rows.num_rows, max_bytes=_MOST_SHOWN)
 
-    def _asked(self, told: Told, sql: str) -> pa.Table:
+    def _asked(self, told: DecodedSelection, sql: str) -> pa.Table:
         self.connection.execute("BEGIN TRANSACTION READ ONLY")
         try:
             return self.connection.execute(sql).to_arrow_table()
@@ -198,7 +198,9 @@ class Engine:
             self.connection.execute("ROLLBACK")
 
     @contextmanager
-    def _rows(self, told: Told, file: str | None, rows: pa.Table | None) -> Iterator[tuple[str, Sequence[str]]]:
+    def _rows(
+        self, told: DecodedSelection, file: str | None, rows: pa.Table | None
+    ) -> Iterator[tuple[str, Sequence[str]]]:
         """What the rows are selected from, and the columns that it has."""
         self.settle()
         if file is not None:
@@ -224,7 +226,7 @@ class Engine:
             self._reading = False
             self.connection.execute("ROLLBACK")
 
-    def _show(self, relations: Sequence[Shown]) -> None:
+    def _show(self, relations: Sequence[RelationView]) -> None:
         """Let there be the views of these relations, and none else.
 
         They are left standing for the next statement, which takes them down unless it is to see the very same: the same
@@ -242,7 +244,7 @@ class Engine:
             raise OutOfMemory("the query needs more memory than a worker has", hint="try again") from error
         self._views = wanted
 
-    def _view(self, relation: Shown, index: int) -> str:
+    def _view(self, relation: RelationView, index: int) -> str:
         if relation.tail is None:
             return view(relation, index, self._names, None)
         # The newest row is below the end, unless another query was cut later: then the end has to be said.

@@ -25,7 +25,7 @@ _IS_THERE = "_op <> 'delete'"
 
 
 @dataclass(frozen=True)
-class Folding:
+class EntityOverlay:
     """What lies above the base of an entity, and how to put it there."""
 
     key: Sequence[str]
@@ -53,8 +53,8 @@ class _Columns:
         return list(self.kinds)
 
 
-def state(
-    folding: Folding,
+def entity_rows_sql(
+    folding: EntityOverlay,
     columns: Sequence[tuple[str, str]],
     *,
     base: str | None,
@@ -88,14 +88,14 @@ def state(
     )
 
 
-def _base_alone(folding: Folding, names: _Columns, base: str | None) -> str:
+def _base_alone(folding: EntityOverlay, names: _Columns, base: str | None) -> str:
     if base is None:
         nulls = ", ".join(f"NULL::{kind} AS {_q(name)}" for name, kind in names.kinds.items())
         return f"SELECT {nulls} WHERE false"
     return f"SELECT {_list(names.all)} FROM ({_base(folding, names, base)}) WHERE {_IS_THERE}"
 
 
-def _base(folding: Folding, names: _Columns, base: str) -> str:
+def _base(folding: EntityOverlay, names: _Columns, base: str) -> str:
     known = set(folding.base_columns)
     listed = ", ".join(
         f"CAST({_q(name) if name in known else 'NULL'} AS {kind}) AS {_q(name)}" for name, kind in names.kinds.items()
@@ -173,5 +173,5 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def folding_from(told: Mapping[str, Any] | None) -> Folding | None:
-    return None if told is None else Folding(**told)
+def folding_from(told: Mapping[str, Any] | None) -> EntityOverlay | None:
+    return None if told is None else EntityOverlay(**told)

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from frazil.serving.sql.worker import sandbox
 from frazil.serving.sql.worker.duckdb_engine import Engine, Store
-from frazil.serving.sql.worker.worker import Outfit, serve
+from frazil.serving.sql.worker.worker import WorkerConfig, serve
 
 PACKET = 65_536
 _SLOW_NICE = 15
@@ -34,8 +34,8 @@ _MOST_FILES = 4096
 _WAYS = {signal.SIGKILL: "killed", signal.SIGXCPU: "used up its processor time"}
 
 
-class Nursery:
-    def __init__(self, sock: socket.socket, engine: Engine, outfit: Outfit) -> None:
+class ForkServer:
+    def __init__(self, sock: socket.socket, engine: Engine, outfit: WorkerConfig) -> None:
         self._sock = sock
         self._engine = engine
         self._outfit = outfit
@@ -97,7 +97,7 @@ class Nursery:
         self._sock.send(json.dumps(news).encode())
 
 
-def _become_worker(fd: int, nursery: socket.socket, engine: Engine, outfit: Outfit, parent: int) -> None:
+def _become_worker(fd: int, nursery: socket.socket, engine: Engine, outfit: WorkerConfig, parent: int) -> None:
     """The rest of a worker's life; it never returns into the nursery's code."""
     code = 1
     try:
@@ -155,11 +155,11 @@ def main(fd: int) -> None:
     given = json.loads(sock.recv(PACKET))
     engine = Engine(Store(**given["store"]))
     _warm(engine)
-    outfit = Outfit(**{**given["outfit"], "doors": sandbox.Doors(**given["outfit"]["doors"])})
+    outfit = WorkerConfig(**{**given["outfit"], "doors": sandbox.SandboxRules(**given["outfit"]["doors"])})
     gc.collect()
     gc.freeze()
     sock.send(json.dumps({"awake": os.getpid(), "threads": len(os.listdir("/proc/self/task"))}).encode())
-    Nursery(sock, engine, outfit).live()
+    ForkServer(sock, engine, outfit).live()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 
 
 @dataclass(frozen=True)
-class Doors:
+class SandboxRules:
     """What stays open in the walls."""
 
     readable: Sequence[str] = ()
@@ -122,7 +122,7 @@ def landlock_abi() -> int:
     return max(0, int(_libc().syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
 
-def confine(doors: Doors) -> int:
+def confine(doors: SandboxRules) -> int:
     """Landlock: read beneath the given paths, use the given ports, nothing else. Returns the kernel's version."""
     abi = landlock_abi()
     if abi == 0:
@@ -170,7 +170,7 @@ def _landlock(number: int, *arguments: object) -> int:
     return answer
 
 
-def raise_all(doors: Doors) -> dict[str, str]:
+def enter_sandbox(doors: SandboxRules) -> dict[str, str]:
     """Put up every part that this kernel has; says for each whether it stands: "up", or why not."""
     hide_memory()
     limit_files()
@@ -190,8 +190,8 @@ def raise_all(doors: Doors) -> dict[str, str]:
     return standing
 
 
-def walls_of_this_kernel() -> dict[str, str]:
-    """What `raise_all` says here, tried by a process that ends at once.
+def kernel_support() -> dict[str, str]:
+    """What `enter_sandbox` says here, tried by a process that ends at once.
 
     One of its own, not a fork: the caller may have threads, and what they hold is held for ever in a fork.
     """

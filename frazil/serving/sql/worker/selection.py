@@ -26,7 +26,7 @@ DOCUMENT = "_document"
 
 
 @dataclass(frozen=True)
-class Selection:
+class RowSelection:
     """What a caller may see of a table, and under which conditions."""
 
     columns: pa.Schema
@@ -54,7 +54,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Told:
+class DecodedSelection:
     """A selection as the worker receives it."""
 
     columns: Sequence[tuple[str, str]]
@@ -64,7 +64,7 @@ class Told:
     conditions: Sequence[str]
 
     @classmethod
-    def received(cls, words: Mapping[str, Any]) -> Told:
+    def received(cls, words: Mapping[str, Any]) -> DecodedSelection:
         columns = [(str(name), str(kind)) for name, kind in words["columns"]]
         return cls(columns, words["where"], words["masks"], words["salts"], words["conditions"])
 

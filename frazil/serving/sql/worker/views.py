@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 
 from frazil.errors import InvalidInput
 from frazil.serving.sql.query import Relation
-from frazil.serving.sql.worker.entity_overlay import COUNTED, Folding, folding_from, state
+from frazil.serving.sql.worker.entity_overlay import COUNTED, EntityOverlay, entity_rows_sql, folding_from
 
 SaltOf = Callable[[str], str]
 """The salt of a domain of hashes."""
@@ -49,7 +49,7 @@ _PLAIN = {
 
 
 @dataclass(frozen=True)
-class Names:
+class RelationNames:
     """Names inside the engine that no statement can guess."""
 
     schema: str
@@ -63,7 +63,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Shown:
+class RelationView:
     """A relation as the worker receives it: plain values only."""
 
     schema: str
@@ -78,14 +78,14 @@ class Shown:
     tail: str | None
     start: int
     end: int
-    folding: Folding | None = None
+    folding: EntityOverlay | None = None
 
     @property
     def restricted(self) -> bool:
         return self.where is not None or bool(self.masks)
 
 
-def shown(relation: Relation, salt_of: SaltOf) -> dict[str, Any]:
+def encode_relation(relation: Relation, salt_of: SaltOf) -> dict[str, Any]:
     """A relation in the form that crosses the wire; its tail goes beside it."""
     tail = relation.tail
     return {
@@ -140,7 +140,7 @@ def nothing(columns: Sequence[tuple[str, str]]) -> str:
     return "SELECT " + ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in columns) + " WHERE false"
 
 
-def view(relation: Shown, index: int, names: Names, tail_table: str | None, *, ends: bool = True) -> str:
+def view(relation: RelationView, index: int, names: RelationNames, tail_table: str | None, *, ends: bool = True) -> str:
     """The statements that make a relation's view, to be run inside a transaction.
 
     `ends` says whether the tail must be cut at its end, or has no rows beyond it.
@@ -158,7 +158,7 @@ def view(relation: Shown, index: int, names: Names, tail_table: str | None, *, e
     )
 
 
-def take_down(relations: Sequence[Shown], names: Names) -> str:
+def take_down(relations: Sequence[RelationView], names: RelationNames) -> str:
     """The statements that undo `view` for all of these."""
     schemas = {relation.schema for relation in relations} - {"main"}
     return "".join(
@@ -172,7 +172,7 @@ def take_down(relations: Sequence[Shown], names: Names) -> str:
     )
 
 
-def _rows(relation: Shown, parameter: str, tail_table: str | None, ends: bool) -> str:
+def _rows(relation: RelationView, parameter: str, tail_table: str | None, ends: bool) -> str:
     if relation.folding is not None:
         return _restricted(_state(relation, relation.folding, parameter, tail_table, ends), relation)
     columns = ", ".join(quoted(name) for name, _ in relation.columns)
@@ -195,17 +195,17 @@ def _scan(metadata: str, snapshot_id: int | None) -> str:
     return f"iceberg_scan({metadata}{at})"
 
 
-def _of_tail(relation: Shown, tail_table: str, ends: bool) -> str:
+def _of_tail(relation: RelationView, tail_table: str, ends: bool) -> str:
     within = f"_seq >= {relation.start}" + (f" AND _seq < {relation.end}" if ends else "")
     return f"{tail_table} WHERE {within}"
 
 
-def _state(relation: Shown, folding: Folding, parameter: str, tail_table: str | None, ends: bool) -> str:
+def _state(relation: RelationView, folding: EntityOverlay, parameter: str, tail_table: str | None, ends: bool) -> str:
     history = None
     if folding.history is not None:
         scan = _scan(text(folding.history), folding.history_snapshot_id)
         history = f"{scan} WHERE _seq >= {folding.start}"
-    return state(
+    return entity_rows_sql(
         folding,
         relation.columns,
         base=None if relation.metadata is None else _scan(parameter, relation.snapshot_id),
@@ -214,7 +214,7 @@ def _state(relation: Shown, folding: Folding, parameter: str, tail_table: str | 
     )
 
 
-def _restricted(rows: str, relation: Shown) -> str:
+def _restricted(rows: str, relation: RelationView) -> str:
     return restricted(rows, relation.columns, relation.where, relation.masks, relation.salts)
 
 
@@ -237,7 +237,7 @@ def restricted(
     return rows
 
 
-def _lines(relation: Shown) -> str:
+def _lines(relation: RelationView) -> str:
     """The lines of files that are being appended to: a last line without an end is left out."""
     files = sorted(glob(relation.lines or ""))
     if not files:
@@ -263,6 +263,6 @@ def _masked(name: str, kind: str, mask: str | None, salt: str | None) -> str:
     return f"NULL::{kind} AS {column}"
 
 
-def received(values: dict[str, Any]) -> Shown:
+def decode_relation(values: dict[str, Any]) -> RelationView:
     columns = [(str(name), str(kind)) for name, kind in values["columns"]]
-    return Shown(**{**values, "columns": columns, "folding": folding_from(values.get("folding"))})
+    return RelationView(**{**values, "columns": columns, "folding": folding_from(values.get("folding"))})

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.errors import FrazilError
-from frazil.serving.sql.errors import EngineBroken, OutOfMemory, told
+from frazil.serving.sql.errors import EngineBroken, OutOfMemory, encode_error
 from frazil.serving.sql.frames import Frame, receive_frame, send_frame
 from frazil.serving.sql.worker import sandbox
 from frazil.serving.sql.worker.duckdb_engine import Engine
 from frazil.serving.sql.worker.engine_errors import translated
-from frazil.serving.sql.worker.selection import Told
-from frazil.serving.sql.worker.views import received
+from frazil.serving.sql.worker.selection import DecodedSelection
+from frazil.serving.sql.worker.views import decode_relation
 
 # Part of the memory is for what the engine does not count: Arrow, the encoded answer, the stacks of threads.
 _ENGINE_SHARE = 0.6
@@ -31,16 +31,16 @@ _WORN_SHARE = 0.15
 
 
 @dataclass(frozen=True)
-class Outfit:
+class WorkerConfig:
     """What every worker is given."""
 
-    doors: sandbox.Doors
+    doors: sandbox.SandboxRules
     threads: int
     memory_bytes: int
 
 
 class Worker:
-    def __init__(self, engine: Engine, outfit: Outfit, memory: sandbox.MemoryLimit) -> None:
+    def __init__(self, engine: Engine, outfit: WorkerConfig, memory: sandbox.MemoryLimit) -> None:
         self._engine = engine
         self._outfit = outfit
         self._memory = memory
@@ -59,7 +59,10 @@ class Worker:
             header, buffers = self._answers[frame.header["do"]](frame)
         except (FrazilError, MemoryError, RecursionError) as error:
             failure = translated(error, restricted=True)
-            header, buffers = {"error": told(failure), "spent": isinstance(failure, OutOfMemory | EngineBroken)}, []
+            header, buffers = (
+                {"error": encode_error(failure), "spent": isinstance(failure, OutOfMemory | EngineBroken)},
+                [],
+            )
         worn = self._memory.left() < self._outfit.memory_bytes * _WORN_SHARE
         return {**header, "spent": worn or header.get("spent", False)}, buffers
 
@@ -79,7 +82,7 @@ class Worker:
         encoded = self._engine.run(
             header["sql"],
             header["parameters"],
-            [received(relation) for relation in header["relations"]],
+            [decode_relation(relation) for relation in header["relations"]],
             format=header["format"],
             max_rows=header["max_rows"],
             max_bytes=header["max_bytes"],
@@ -96,12 +99,12 @@ class Worker:
     def _select(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
         header = frame.header
         rows = pa.ipc.open_stream(frame.buffers[0]).read_all() if header["file"] is None else None
-        told = Told.received(header["selection"])
-        return {}, [self._engine.select(told, int(header["size"]), file=header["file"], rows=rows)]
+        encode_error = DecodedSelection.received(header["selection"])
+        return {}, [self._engine.select(encode_error, int(header["size"]), file=header["file"], rows=rows)]
 
     def _show(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
         rows = pa.ipc.open_stream(frame.buffers[0]).read_all()
-        encoded = self._engine.show(Told.received(frame.header["selection"]), rows)
+        encoded = self._engine.show(DecodedSelection.received(frame.header["selection"]), rows)
         return {"truncated": encoded.truncated}, [encoded.body]
 
     def _take_tails(self, frame: Frame) -> None:
@@ -114,11 +117,11 @@ class Worker:
             self._engine.take_tail(tail["key"], fresh=tail["fresh"], keep_from=tail["keep_from"], rows=rows)
 
 
-def serve(sock: socket.socket, engine: Engine, outfit: Outfit, parent: int) -> None:
+def serve(sock: socket.socket, engine: Engine, outfit: WorkerConfig, parent: int) -> None:
     """Put up the walls and answer until the pool is gone."""
     sandbox.die_with_parent(parent)
     memory = sandbox.MemoryLimit()
-    standing = sandbox.raise_all(outfit.doors)
+    standing = sandbox.enter_sandbox(outfit.doors)
     # Behind the walls, because they hold for the threads that are started after them.
     engine.lock(threads=outfit.threads, memory_bytes=int(outfit.memory_bytes * _ENGINE_SHARE))
     memory.put_up(outfit.memory_bytes)

@@ -13,11 +13,20 @@ import pyarrow as pa
 from frazil.embedding import Model, open_model
 from frazil.lake.catalog import Lake, LakeTable, load_entity
 from frazil.serving import Profile, SearchSettings
-from frazil.serving.artifacts import CHUNK_SCHEMA, PREFIX, Cut, Entry, LocalCopies, Shelf, Source, open_shelf
-from frazil.serving.artifacts import Model as BuiltModel
+from frazil.serving.artifacts import (
+    CHUNK_SCHEMA,
+    PREFIX,
+    ArtifactEntry,
+    ArtifactSource,
+    LocalCopies,
+    Shelf,
+    SourceState,
+    open_shelf,
+)
+from frazil.serving.artifacts import ArtifactModel as BuiltModel
 from frazil.serving.artifacts.parts import DuckPart, IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.search import Fresh, Searchable, Serving
+from frazil.serving.search import FreshDocuments, Searchable, ServedGenerations
 from frazil.serving.text import TextLayout
 from frazil.storage import open_objects
 from tests.entity_model import history_rows, replayed
@@ -29,7 +38,7 @@ class Served:
     shelf: str
     model: str | None
     searchable: Searchable
-    serving: Serving
+    serving: ServedGenerations
 
 
 class Library:
@@ -52,7 +61,9 @@ class Library:
             searchable = self._searchable(name)
             copies = LocalCopies(self.cache, open_objects(self.lake.warehouse, PREFIX), name)
             limit = self.limits.get(name, 50_000)
-            serving = Serving(searchable, copies, fresh=Fresh(searchable, max_documents=limit), drain_seconds=1.0)
+            serving = ServedGenerations(
+                searchable, copies, fresh=FreshDocuments(searchable, max_documents=limit), drain_seconds=1.0
+            )
             model = searchable.model
             self._served[name] = Served(name, name, model.name if model else None, searchable, serving)
         return self._served[name]
@@ -76,7 +87,7 @@ class Library:
     def shelf(self, name: str) -> Shelf:
         return open_shelf(self.lake.registry, self.lake.warehouse, name, SearchSettings())
 
-    def build(self, name: str) -> Entry:
+    def build(self, name: str) -> ArtifactEntry:
         """An artifact of what is committed, published."""
         table = self.lake.table(name)
         searchable = self.served(name).searchable
@@ -86,7 +97,7 @@ class Library:
             rows = list(replayed(entity, history_rows(self.lake, name)).there().values()) if table.snapshot_id else []
         else:
             rows = pa.Table.from_batches(list(table.scan()), searchable.schema).to_pylist()
-        cut = Cut(table.stream_identity, table.watermark, table.snapshot_id, table.uuid)
+        cut = SourceState(table.stream_identity, table.watermark, table.snapshot_id, table.uuid)
         self._builds += 1
         folder = self._folder / f"build-{self._builds}"
         parts: list[Any] = [DuckPart()]
@@ -97,11 +108,11 @@ class Library:
         write_artifact(_source(searchable, rows, cut), folder, parts)
         return self.shelf(name).publish(folder)
 
-    def swap(self, name: str, entry: Entry, *, going_back: bool = False) -> None:
+    def swap(self, name: str, entry: ArtifactEntry, *, going_back: bool = False) -> None:
         self.served(name).serving.swap(entry, going_back=going_back)
 
 
-def _source(searched: Searchable, rows: Sequence[dict[str, Any]], cut: Cut) -> Source:
+def _source(searched: Searchable, rows: Sequence[dict[str, Any]], cut: SourceState) -> ArtifactSource:
     pieces = searched.in_pieces(rows)
     good = [(at, cut_.chunks[of]) for at, cut_ in enumerate(pieces) for of in cut_.of]
     bad = [
@@ -115,7 +126,7 @@ def _source(searched: Searchable, rows: Sequence[dict[str, Any]], cut: Cut) -> S
         for at, chunk in good + bad
     ]
     model = searched.model
-    return Source(
+    return ArtifactSource(
         table=searched.table,
         cut=cut,
         schema=searched.schema,

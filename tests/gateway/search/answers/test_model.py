@@ -17,7 +17,7 @@ from frazil.embedding import Vectors, unit
 from frazil.events import Token
 from frazil.lake.bulk import FileWriter, Load, Replaces, load_position, plan_files, publish_load
 from frazil.lake.catalog import load_entity
-from frazil.serving.artifacts import Entry
+from frazil.serving.artifacts import ArtifactEntry
 from frazil.serving.search import FreshGap, Searchable
 from tests.entity_model import Model as EntityModel
 from tests.entity_model import fold
@@ -59,7 +59,7 @@ class Walk:
     loads: dict[int, list[Row]] = field(default_factory=dict)
     position: int = -1
     clock: int = 0
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ArtifactEntry] = field(default_factory=list)
     at: int = -1
     """Which of the entries serves."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frazil.serving.artifacts import Entry
+from frazil.serving.artifacts import ArtifactEntry
 from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -37,11 +37,11 @@ async def test_every_answer_is_of_one_generation(house: SearchHouse) -> None:
             table, *(note(f"n{i}", f"harbour number {i}", title=f"Pier {i}", year=i) for i in range(first, stop))
         )
 
-    async def built() -> Entry:
+    async def built() -> ArtifactEntry:
         await house.commit(table)
         return await asyncio.to_thread(house.library.build, f"main.{table}")
 
-    async def swap_to(entry: Entry) -> None:
+    async def swap_to(entry: ArtifactEntry) -> None:
         await asyncio.to_thread(house.library.swap, f"main.{table}", entry, going_back=True)
 
     await grow(0, 30)

@@ -26,7 +26,7 @@ from frazil.pipeline.sources.csv.field_text import read_text
 from frazil.pipeline.sources.csv.scan import scan_file
 from frazil.pipeline.sources.csv.text_ranges import CsvRange
 from frazil.pipeline.sources.csv.type_inference import ColumnFacts, decide, facts_of
-from frazil.registry import Job, ask_job
+from frazil.registry import Job, submit_job
 from frazil.storage import Warehouse
 from tests.pipeline.in_process import InProcessTasks, KeptSender
 
@@ -50,7 +50,7 @@ class Place:
         def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
             return self.lake.create(spec, stream="s", identity="i", location=location)
 
-        job: Job = ask_job(self.lake.registry, "csv", table, {"table": table, "files": files, **options})
+        job: Job = submit_job(self.lake.registry, "csv", table, {"table": table, "files": files, **options})
         try:
             told = CsvLoads(self.lake, self.tasks, make, KeptSender()).do(job, lambda progress: None)
         except FrazilError as error:
@@ -268,7 +268,7 @@ def test_a_load_that_is_refused_amid_its_tasks_leaves_nothing(place: Place, monk
 @pytest.mark.parametrize("texts", [["1"], ["1.5", "2"], ["2024-05-01"], ["2024-05-01T00:00:00"], ["true"], ["x"], []])
 def test_no_guess_stands_against_other_facts(texts: list[str]) -> None:
     facts = facts_of(pa.array(texts, pa.string()))
-    column = type_sample.Supposed("c", 0, facts, decide(facts), widening=False)
+    column = type_sample.GuessedColumn("c", 0, facts, decide(facts), widening=False)
     for more in ([], *([text] for text in LATE)):
         told = facts_of(pa.array(more, pa.string()))
         assert column.stands(told) == (decide(facts_of(pa.array([*texts, *more], pa.string()))) == decide(facts))

@@ -20,7 +20,7 @@ from frazil.events.declaration import TableSpec, parse_table
 from frazil.lake.bulk import lineage, load_records
 from frazil.lake.catalog import Lake, LakeTable, create_entity, open_lake
 from frazil.pipeline.sources.csv import CsvLoads
-from frazil.registry import Job, ask_job, job_status
+from frazil.registry import Job, job_status, submit_job
 from frazil.storage import Warehouse
 from tests.kills import address, finished, killed_at
 from tests.pipeline.in_process import FolderSender, InProcessTasks, KeptSender
@@ -57,7 +57,7 @@ class Place:
 
     def ask(self, *files: str, table: str = "orders", **options: Any) -> Job:
         params = {"table": table, "files": list(files), **options}
-        return ask_job(self.lake.registry, "csv", table, params, asked_by="someone")
+        return submit_job(self.lake.registry, "csv", table, params, asked_by="someone")
 
     def load(self, *files: str, **options: Any) -> dict[str, Any]:
         return self.loads.do(self.ask(*files, **options), lambda progress: None)
@@ -262,7 +262,7 @@ def test_what_cannot_be_loaded_says_so(place: Place) -> None:
         ({"files": ["x"], "columns": {"a": "lnog"}}, "bad_type"),
     ]
     for params, code in cases:
-        job = ask_job(place.lake.registry, "csv", "orders", {"table": "orders", **params})
+        job = submit_job(place.lake.registry, "csv", "orders", {"table": "orders", **params})
         with pytest.raises(FrazilError) as refused:
             place.loads.do(job, lambda progress: None)
         assert refused.value.code == code, refused.value

@@ -15,7 +15,7 @@ from frazil.events.declaration import NO_CHECKS, ColumnType, Partition, parse_ty
 from frazil.events.declaration.column_checks import parse_checks
 from frazil.pipeline.sources.csv.convert import convert_column
 from frazil.pipeline.sources.csv.dialect import Dialect
-from frazil.pipeline.sources.csv.parse import Parsed, Refusal, TargetColumn, parse_range, unique_values
+from frazil.pipeline.sources.csv.parse import CellRefusal, Parsed, TargetColumn, parse_range, unique_values
 from tests.pipeline.sources.csv import naive
 from tests.pipeline.sources.csv.test_borders import NASTY, QUOTED, range_of
 
@@ -207,7 +207,7 @@ def test_values_that_must_be_unique_are_told_with_their_lines_and_refused_by_the
         tmp_path,
         "1,a\n2,b\n,c\nx,d\n1,e\n",
         *columns,
-        refused={5: Refusal("id", "1 is there twice"), 99: Refusal(None, "")},
+        refused={5: CellRefusal("id", "1 is there twice"), 99: CellRefusal(None, "")},
     )
     assert again.rows["_line"].to_pylist() == [1, 2, 3]
     assert again.bad.to_pylist()[1] == {"line": 5, "column": "id", "reason": "1 is there twice", "raw": "1,e"}

@@ -23,7 +23,7 @@ from frazil.pipeline.sources.csv.dialect import CsvOptions
 from frazil.pipeline.sources.csv.range_splitter import MAX_RANGE_LINES
 from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
 from frazil.pipeline.sources.csv.unpacking import FREE_GROWTH_BYTES, UnpackBudget, compression_of
-from frazil.registry import ask_job
+from frazil.registry import submit_job
 from tests.pipeline.in_process import InProcessTasks
 from tests.pipeline.sources.csv.test_job import Place
 from tests.pipeline.sources.csv.test_job import place as place
@@ -226,7 +226,7 @@ def test_a_load_that_explodes_fails_with_a_report_and_makes_no_table(
     upload.parent.mkdir(parents=True)
     upload.write_bytes(gzip.compress(BOMB))
     params = {"table": "orders", "files": [str(upload)], "uploaded": True}
-    job = ask_job(place.lake.registry, "csv", "main.orders", params, asked_by="someone")
+    job = submit_job(place.lake.registry, "csv", "main.orders", params, asked_by="someone")
     loads = CsvLoads(place.lake, InProcessTasks(), place.loads.make_table, place.sender, UnpackLimits(max_ratio=100))
     with pytest.raises(TooLarge) as caught:
         loads.do(job, lambda progress: None)

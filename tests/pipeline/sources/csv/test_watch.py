@@ -10,7 +10,7 @@ import pytest
 
 from frazil.lake.catalog import Lake, open_lake
 from frazil.pipeline import WatchSettings
-from frazil.pipeline.sources.csv import FolderWatch
+from frazil.pipeline.sources.csv import FolderTrigger
 from frazil.registry import Job, finish_job, open_jobs
 from frazil.storage import Warehouse
 
@@ -27,7 +27,7 @@ class Watched:
 
     def restart(self) -> None:
         settings = WatchSettings(folder=self.folder, table="dropped", pattern="*.csv*", look_seconds=2.0)
-        self._watch = FolderWatch("inbox", settings, self.lake.registry)
+        self._watch = FolderTrigger("inbox", settings, self.lake.registry)
 
     def looks(self, times: int) -> list[str]:
         """Look so often, two seconds apart; the files that are asked for then."""

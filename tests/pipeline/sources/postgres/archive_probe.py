@@ -7,19 +7,19 @@ from pathlib import Path
 from frazil.events.declaration import TableSpec
 from frazil.lake.catalog import Lake, LakeTable, create_entity
 from frazil.pipeline import SourceSettings
-from frazil.pipeline.sources.postgres import PostgresLoads, Tools
+from frazil.pipeline.sources.postgres import LoadServices, PostgresLoads
 from frazil.registry import finish_job, open_jobs
 from tests.kills import Address
 from tests.pipeline.in_process import FolderSender, InProcessTasks, KeptSender
 
 
-def tools(lake: Lake, *, tasks: InProcessTasks | None = None, sender: KeptSender | None = None) -> Tools:
+def tools(lake: Lake, *, tasks: InProcessTasks | None = None, sender: KeptSender | None = None) -> LoadServices:
     def make(spec: TableSpec) -> LakeTable:
         if spec.kind == "entity":
             return create_entity(lake, spec, stream=spec.name, identity="i").base
         return lake.create(spec, stream=spec.name, identity="i")
 
-    return Tools(lake, tasks or InProcessTasks(), make, sender or KeptSender(), lambda name: None)
+    return LoadServices(lake, tasks or InProcessTasks(), make, sender or KeptSender(), lambda name: None)
 
 
 def do_postgres_jobs(there: Address, dsn_file: Path, schema: str, sent: Path) -> None:

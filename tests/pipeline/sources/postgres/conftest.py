@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from frazil.pipeline.sources.postgres.dsn import Dsn, parse_dsn
-from frazil.pipeline.sources.postgres.exported_snapshot import Exported, exported
+from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
 from frazil.pipeline.sources.postgres.read import TablePlan, plan_table, read_range
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
-from frazil.pipeline.sources.postgres.type_mapping import Leniency
+from frazil.pipeline.sources.postgres.type_mapping import LossPolicy
 from tests.contract.servers import PostgresServer, running_postgres
 
 _numbers = itertools.count(1)
@@ -67,11 +67,11 @@ class Source:
             assert snapshot.refused == ()
             return snapshot.tables[0]
 
-    def read(self, name: str, leniency: Leniency | None = None, *, range_bytes: int = 64 << 20) -> pa.Table:
+    def read(self, name: str, leniency: LossPolicy | None = None, *, range_bytes: int = 64 << 20) -> pa.Table:
         return self.read_all([name], leniency, range_bytes=range_bytes)[name]
 
     def read_all(
-        self, names: Sequence[str], leniency: Leniency | None = None, *, range_bytes: int = 64 << 20
+        self, names: Sequence[str], leniency: LossPolicy | None = None, *, range_bytes: int = 64 << 20
     ) -> dict[str, pa.Table]:
         with exported(self.dsn, select(self.dsn, self.schema, names)) as snapshot:
             assert snapshot.refused == ()
@@ -83,7 +83,9 @@ class Source:
         return read
 
 
-def read_table(snapshot: Exported, table: SourceTable, plan: TablePlan, range_bytes: int = 64 << 20) -> pa.Table:
+def read_table(
+    snapshot: ExportedSnapshot, table: SourceTable, plan: TablePlan, range_bytes: int = 64 << 20
+) -> pa.Table:
     batches = [
         batch
         for within in ranges_of(table, range_bytes)

@@ -15,8 +15,8 @@ from frazil.errors import Unavailable
 from frazil.lake.bulk import lineage, load_records
 from frazil.lake.catalog import Lake, open_lake
 from frazil.pipeline import MailSettings, SourceSettings
-from frazil.pipeline.sources.postgres import Nightly, PostgresLoads
-from frazil.registry import Job, ask_job, finish_job, job_status, open_jobs
+from frazil.pipeline.sources.postgres import ArchiveTrigger, PostgresLoads
+from frazil.registry import Job, finish_job, job_status, open_jobs, submit_job
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
 from tests.flow.mailbox import Guard, certificate, running_mailbox
@@ -50,7 +50,7 @@ class Place:
 
     def ask(self, night: date, **asked: Any) -> Job:
         params = {"source": "shop", "run_date": night.isoformat(), **asked}
-        return ask_job(self.lake.registry, "postgres", "shop", params)
+        return submit_job(self.lake.registry, "postgres", "shop", params)
 
     def archive(self, night: date, **asked: Any) -> dict[str, Any]:
         job = self.ask(night, **asked)
@@ -244,7 +244,7 @@ def test_a_night_is_asked_for_once_when_its_time_has_come(place: Place) -> None:
     settings = place.settings.model_copy(update={"archive_at": "02:30"})
     registry = place.lake.registry
     for _ in range(2):  # a restart forgets nothing
-        nightly = Nightly("shop", settings, registry)
+        nightly = ArchiveTrigger("shop", settings, registry)
         for hour, minute in ((0, 0), (2, 29), (2, 30), (2, 31), (23, 59)):
             nightly.look(datetime(2026, 11, 16, hour, minute, tzinfo=UTC))
 

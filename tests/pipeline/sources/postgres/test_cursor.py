@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.errors import InvalidInput
-from frazil.pipeline.sources.postgres.cursor import CursorRead, CursorState, Nulls, plan_cursor, start_of
+from frazil.pipeline.sources.postgres.cursor import CursorRead, CursorState, Nulls, cursor_start, plan_cursor
 from frazil.pipeline.sources.postgres.exported_snapshot import exported
 from frazil.pipeline.sources.postgres.read import plan_table
 from frazil.pipeline.sources.postgres.source_tables import select
@@ -18,7 +18,7 @@ def read_on(
     """The ids read from table `t`, and the plan that read them. A text is the column to begin with."""
     with exported(source.dsn, select(source.dsn, source.schema, ["t"])) as snapshot:
         table = snapshot.tables[0]
-        last = start_of(table, state) if isinstance(state, str) else state
+        last = cursor_start(table, state) if isinstance(state, str) else state
         step = plan_cursor(snapshot, table, last, overlap=overlap, nulls=nulls)
         read = read_table(snapshot, table, plan_table(table, str, where=step.where))
         snapshot.check()
@@ -71,7 +71,7 @@ def test_the_cursor_is_that_of_the_snapshot(source: Source) -> None:
     with exported(source.dsn, select(source.dsn, source.schema, ["t"])) as snapshot:
         source.run("INSERT INTO t VALUES (2, 2)")
         table = snapshot.tables[0]
-        step = plan_cursor(snapshot, table, start_of(table, "n"))
+        step = plan_cursor(snapshot, table, cursor_start(table, "n"))
         read = read_table(snapshot, table, plan_table(table, str, where=step.where))
     assert read.column("id").to_pylist() == [1] and step.next.value == "1"
     assert read_on(source, step.next)[0] == [2]
@@ -89,11 +89,11 @@ def test_an_infinite_value_does_not_end_the_reading(source: Source) -> None:
     source.run("ALTER TABLE t ADD COLUMN x int", "INSERT INTO t VALUES (2, '-infinity')")
     with exported(source.dsn, select(source.dsn, source.schema, ["t"])) as snapshot:
         table = snapshot.tables[0]
-        assert plan_cursor(snapshot, table, start_of(table, "at")).next.value == "2024-01-01"
+        assert plan_cursor(snapshot, table, cursor_start(table, "at")).next.value == "2024-01-01"
     source.run("INSERT INTO t VALUES (3, 'infinity')")
     with exported(source.dsn, select(source.dsn, source.schema, ["t"])) as snapshot:
         table = snapshot.tables[0]
-        assert plan_cursor(snapshot, table, start_of(table, "at")).next.value == "2024-01-01"
+        assert plan_cursor(snapshot, table, cursor_start(table, "at")).next.value == "2024-01-01"
 
 
 def test_the_cursor_does_not_go_back(source: Source) -> None:
@@ -120,9 +120,9 @@ def test_what_cannot_be_a_cursor(source: Source) -> None:
     table = source.describe("t")
     for column in ("s", "f", "ns", "nope"):
         with pytest.raises(InvalidInput) as caught:
-            start_of(table, column)
+            cursor_start(table, column)
         assert caught.value.code == "bad_cursor_column"
-    state = start_of(table, "n")
+    state = cursor_start(table, "n")
     source.run("ALTER TABLE t ALTER COLUMN n TYPE bigint")
     with pytest.raises(InvalidInput, match="was int4 and is int8 now"):
         read_on(source, state)

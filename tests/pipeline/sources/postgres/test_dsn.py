@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from frazil.errors import Denied, FrazilError, Misconfigured
 from frazil.pipeline import SourceSettings
-from frazil.pipeline.sources.postgres.connection import Patience, linked, rows
+from frazil.pipeline.sources.postgres.connection import Timeouts, connect, rows
 from frazil.pipeline.sources.postgres.dsn import NEUTRAL, parse_dsn
 from frazil.pipeline.sources.postgres.source_settings import read_dsn
 from frazil.pipeline.sources.postgres.source_tables import select
@@ -226,7 +226,7 @@ def test_the_environment_of_the_process_does_not_change_the_connection(
     }
     for name, value in trap.items():
         monkeypatch.setenv(name, value)
-    with linked(dsn_of(server), Patience()) as connection, connection.cursor() as cursor:
+    with connect(dsn_of(server), Timeouts()) as connection, connection.cursor() as cursor:
         assert rows(cursor, "SELECT current_setting('search_path') AS path")[0]["path"] == '"$user", public'
     assert parse_dsn("dbname=db", "X").conninfo(**NEUTRAL).startswith("options='' "), "said to be empty"
     assert "host='localhost'" in parse_dsn("dbname=db", "X").conninfo(**NEUTRAL)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from frazil.pipeline.sources.postgres.exported_snapshot import exported
 from frazil.pipeline.sources.postgres.read import TablePlan, plan_table, read_range
-from frazil.pipeline.sources.postgres.source_tables import Part, Relation, SourceTable, select
+from frazil.pipeline.sources.postgres.source_tables import SourceRelation, SourceTable, TablePartition, select
 from frazil.pipeline.sources.postgres.table_ranges import Range, ranges_of
-from frazil.pipeline.sources.postgres.type_mapping import Leniency
+from frazil.pipeline.sources.postgres.type_mapping import LossPolicy
 from tests.pipeline.sources.postgres.conftest import Source
 
 
@@ -30,8 +30,8 @@ from tests.pipeline.sources.postgres.conftest import Source
 def test_ranges_follow_each_other_from_the_first_page_to_beyond_the_last(
     blocks: int, size: int, target: int, readers: int
 ) -> None:
-    relation = Relation("s", "t", "r")
-    table = SourceTable(relation, (), (), (Part(relation, blocks, size),), None)
+    relation = SourceRelation("s", "t", "r")
+    table = SourceTable(relation, (), (), (TablePartition(relation, blocks, size),), None)
     found = ranges_of(table, target, side_by_side=readers)
     assert (found[0].first_block or 0) == 0 and found[-1].end_block is None
     for one, following in itertools.pairwise(found):
@@ -44,21 +44,21 @@ def test_ranges_follow_each_other_from_the_first_page_to_beyond_the_last(
     ("megabytes", "readers", "ranges"), [(10, 8, 1), (100, 4, 4), (100, 16, 6), (400, 2, 2), (700, 2, 4), (1100, 4, 4)]
 )
 def test_every_reader_has_a_range_that_is_worth_its_connection(megabytes: int, readers: int, ranges: int) -> None:
-    relation = Relation("s", "t", "r")
-    part = Part(relation, megabytes << 7, megabytes << 20)
+    relation = SourceRelation("s", "t", "r")
+    part = TablePartition(relation, megabytes << 7, megabytes << 20)
     assert len(ranges_of(SourceTable(relation, (), (), (part,), None), 256 << 20, side_by_side=readers)) == ranges
 
 
 def test_a_range_says_its_pages() -> None:
-    relation = Relation("s", "t", "r")
+    relation = SourceRelation("s", "t", "r")
     assert Range(relation, 0, 5).condition == "ctid < '(5,0)'::tid"
     assert Range(relation, 5, None).condition == "ctid >= '(5,0)'::tid"
     assert str(Range(relation, 5, 9)) == "s.t pages 5–9"
 
 
 def test_a_further_condition_holds_beside_that_of_the_range() -> None:
-    relation = Relation("s", "t", "r")
-    plan = TablePlan(relation, (), Leniency(), where="a > 1 OR a IS NULL")
+    relation = SourceRelation("s", "t", "r")
+    plan = TablePlan(relation, (), LossPolicy(), where="a > 1 OR a IS NULL")
     statement = plan.statement(Range(relation, 0, 5))
     assert statement.endswith("""FROM ONLY "s"."t" WHERE (ctid < '(5,0)'::tid) AND (a > 1 OR a IS NULL)""")
 

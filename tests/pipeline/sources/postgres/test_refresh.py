@@ -16,7 +16,7 @@ from frazil.lake.bulk import lineage, load_records
 from frazil.lake.catalog import Lake, open_lake
 from frazil.pipeline import SourceSettings
 from frazil.pipeline.sources.postgres import PostgresLoads
-from frazil.registry import Job, ask_job, job_status
+from frazil.registry import Job, job_status, submit_job
 from frazil.storage import Warehouse
 from tests.contract.servers import PostgresServer
 from tests.kills import address, finished, killed_at
@@ -38,7 +38,7 @@ class Place:
 
     def ask(self, what: str, table: str, **asked: Any) -> Job:
         params = {"source": "shop", "what": what, "tables": [table], **asked}
-        return ask_job(self.lake.registry, "postgres", "shop", params, asked_by="someone")
+        return submit_job(self.lake.registry, "postgres", "shop", params, asked_by="someone")
 
     def do(self, job: Job) -> dict[str, Any]:
         settings = SourceSettings.model_validate({"dsn_file": self.folder / "dsn", "schema": self.schema})

@@ -22,11 +22,11 @@ from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import load_records
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.pipeline import SourceSettings
-from frazil.pipeline.commit import Committer, Limits, SparkTarget
-from frazil.pipeline.entities import Folder
+from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
+from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import BusSender
-from frazil.pipeline.sources.postgres import PostgresLoads, Tools
-from frazil.registry import ask_job, finish_job, open_jobs
+from frazil.pipeline.sources.postgres import LoadServices, PostgresLoads
+from frazil.registry import finish_job, open_jobs, submit_job
 from frazil.runtime.declare import make_table
 from tests.contract.servers import PostgresServer, running_nats
 from tests.kills import Address, address, killed_at
@@ -70,9 +70,9 @@ class CommittingSender(BusSender):
         self._session = session
 
     def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
-        target = SparkTarget(self._lake, table.name, self._session)
+        target = SparkCommitTarget(self._lake, table.name, self._session)
         stream = self._run(self._bus.open(table.stream))
-        committer = Committer(target, stream, window_seconds=86_400, limits=Limits(max_age_seconds=0.0))
+        committer = Committer(target, stream, window_seconds=86_400, limits=BatchLimits(max_age_seconds=0.0))
         while self._run(committer.cycle(idle_seconds=0.0)) is not None:
             pass
         return super().settle(table, timeout_seconds=timeout_seconds)
@@ -90,7 +90,7 @@ class Around:
     folder: Path
 
     @asynccontextmanager
-    async def tools(self, session: SparkSession) -> AsyncIterator[Tools]:
+    async def tools(self, session: SparkSession) -> AsyncIterator[LoadServices]:
         lake = self.lake.open()
         bus = await open_bus(self.bus_url, credentials=self.credentials, max_bytes=64 << 20)
         loop = asyncio.get_running_loop()
@@ -99,10 +99,10 @@ class Around:
             return asyncio.run_coroutine_threadsafe(make_table(bus, lake, spec), loop).result()
 
         def fold(name: str) -> None:
-            while Folder(lake, name, session).fold() is not None:
+            while FoldCommitter(lake, name, session).fold() is not None:
                 pass
 
-        yield Tools(lake, SparkInProcess(session), make, CommittingSender(bus, lake, session), fold)
+        yield LoadServices(lake, SparkInProcess(session), make, CommittingSender(bus, lake, session), fold)
         await bus.close()
         lake.close()
 
@@ -154,7 +154,7 @@ class Step:
 
     def ask(self) -> None:
         params = {"source": "shop", "what": "full", "tables": ["kept"], "into": self.name, "kind": "entity"}
-        ask_job(self.lake.registry, "postgres", "shop", params, asked_by="someone")
+        submit_job(self.lake.registry, "postgres", "shop", params, asked_by="someone")
 
     async def done(self) -> dict[str, Any]:
         (report,) = await self.around.do_jobs(self._session)

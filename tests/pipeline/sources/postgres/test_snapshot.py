@@ -12,8 +12,15 @@ from dataclasses import replace
 import pytest
 
 from frazil.errors import FrazilError
-from frazil.pipeline.sources.postgres.connection import Patience, PostgresFailed, begin, cursor_of, linked, settle
-from frazil.pipeline.sources.postgres.exported_snapshot import Exported, SnapshotLost, exported
+from frazil.pipeline.sources.postgres.connection import (
+    PostgresFailed,
+    Timeouts,
+    begin,
+    configure_session,
+    connect,
+    cursor_of,
+)
+from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, SnapshotLost, exported
 from frazil.pipeline.sources.postgres.read import plan_table, read_range
 from frazil.pipeline.sources.postgres.source_tables import describe, select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
@@ -36,7 +43,7 @@ def test_tables_agree_with_each_other(source: Source) -> None:
     assert source.read("b").to_pylist() == [{"n": 2}]
 
 
-def backend(snapshot: Exported) -> int:
+def backend(snapshot: ExportedSnapshot) -> int:
     snapshot.cursor.execute("SELECT pg_backend_pid()")
     found = snapshot.cursor.fetchone()
     assert found is not None
@@ -91,7 +98,7 @@ def test_a_range_that_takes_too_long_says_which_setting(source: Source) -> None:
                     snapshot.snapshot_id,
                     plan_table(table, str),
                     ranges_of(table)[0],
-                    patience=Patience(statement_seconds=1),
+                    patience=Timeouts(statement_seconds=1),
                 )
             )
     assert caught.value.code == "postgres_timeout" and "statement_timeout_seconds" in caught.value.hint
@@ -152,7 +159,7 @@ def test_what_would_move_rows_waits_for_the_snapshot(source: Source, rewrite: st
                     snapshot.snapshot_id,
                     plan_table(table, str),
                     ranges_of(table)[0],
-                    patience=Patience(lock_seconds=1),
+                    patience=Timeouts(lock_seconds=1),
                 )
             )
         assert caught.value.code == "postgres_locked"
@@ -169,7 +176,7 @@ def test_a_table_that_is_being_altered_is_refused_and_the_others_go_on(source: S
         assert time.monotonic() < deadline
         time.sleep(0.05)
     chosen = select(source.dsn, source.schema, ["*"])
-    with exported(source.dsn, chosen, patience=Patience(lock_seconds=1)) as snapshot:
+    with exported(source.dsn, chosen, patience=Timeouts(lock_seconds=1)) as snapshot:
         assert [(one.name, one.error.code) for one in snapshot.refused] == [("busy", "postgres_locked")]
         assert snapshot.refused[0].error.transient
         (free,) = snapshot.tables
@@ -190,9 +197,9 @@ def test_a_table_dropped_after_it_was_chosen_is_refused(source: Source) -> None:
 def test_a_view_refreshed_after_the_snapshot_is_refused_instead_of_read_as_empty(source: Source) -> None:
     source.run("CREATE MATERIALIZED VIEW kept AS SELECT 1 AS n")
     relations = select(source.dsn, source.schema, ["kept"]).relations
-    with linked(source.dsn, Patience()) as connection, cursor_of(connection) as cursor:
+    with connect(source.dsn, Timeouts()) as connection, cursor_of(connection) as cursor:
         begin(cursor)
-        settle(cursor, Patience())
+        configure_session(cursor, Timeouts())
         source.run("REFRESH MATERIALIZED VIEW kept")
         tables, refused = describe(cursor, relations)
     assert tables == () and [one.error.code for one in refused] == ["postgres_table_changed"]

@@ -18,7 +18,7 @@ from frazil.pipeline.sources.postgres.exported_snapshot import exported
 from frazil.pipeline.sources.postgres.read import plan_table, read_range
 from frazil.pipeline.sources.postgres.source_tables import select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
-from frazil.pipeline.sources.postgres.type_mapping import FIDELITY, Leniency, fidelity_table
+from frazil.pipeline.sources.postgres.type_mapping import FIDELITY, LossPolicy, fidelity_table
 from tests.contract.servers import PostgresServer
 from tests.pipeline.sources.postgres.conftest import Source, dsn_of, psql
 
@@ -311,7 +311,7 @@ def test_infinity_fails_with_the_column_and_the_number_of_rows(source: Source) -
 
 def test_infinity_as_null(source: Source) -> None:
     source.run(*INFINITE)
-    read = source.read("t", Leniency(infinity="null")).sort_by("id").to_pydict()
+    read = source.read("t", LossPolicy(infinity="null")).sort_by("id").to_pydict()
     assert read["d"] == [None, None, date(2024, 1, 1), None]
     assert read["ts"] == read["tz"] == [None] * 4
     assert read["ds"] == [[None, date(2024, 1, 1)], [None], None, [None]]
@@ -319,7 +319,7 @@ def test_infinity_as_null(source: Source) -> None:
 
 def test_infinity_clamped(source: Source) -> None:
     source.run(*INFINITE)
-    read = source.read("t", Leniency(infinity="clamp")).sort_by("id").to_pydict()
+    read = source.read("t", LossPolicy(infinity="clamp")).sort_by("id").to_pydict()
     first, last = at(1, 1, 1), at(9999, 12, 31, 23, 59, 59, 999999)
     assert read["d"] == [date(9999, 12, 31), date(1, 1, 1), date(2024, 1, 1), None]
     assert read["ts"] == read["tz"] == [last, first, last, None]
@@ -331,7 +331,7 @@ def test_nan_in_a_decimal(source: Source) -> None:
     source.run("INSERT INTO t VALUES (1, 'NaN', '{NaN,1}'), (2, 1.5, null)")
     with pytest.raises(InvalidInput, match=r"'n' \(numeric\(10,2\)\).* holds NaN in 1 of the 2 rows"):
         source.read("t")
-    read = source.read("t", Leniency(nan="null")).sort_by("id").to_pydict()
+    read = source.read("t", LossPolicy(nan="null")).sort_by("id").to_pydict()
     assert read["n"] == [None, Decimal("1.50")] and read["ns"] == [[None, Decimal("1.00")], None]
 
 
@@ -339,7 +339,7 @@ def test_an_array_with_more_dimensions_than_declared(source: Source) -> None:
     source.run("CREATE TABLE t (id int, v int[])", "INSERT INTO t VALUES (1, '{{1,2},{3,4}}'), (2, '{5}'), (3, null)")
     with pytest.raises(InvalidInput, match=r"'v' \(integer\[\]\).* several dimensions in 1 of the 3 rows"):
         source.read("t")
-    assert source.read("t", Leniency(nested_arrays="null")).sort_by("id").to_pydict()["v"] == [None, [5], None]
+    assert source.read("t", LossPolicy(nested_arrays="null")).sort_by("id").to_pydict()["v"] == [None, [5], None]
 
 
 def test_a_type_of_the_same_name_elsewhere_is_another_type(source: Source) -> None:
