@@ -22,8 +22,7 @@ from frazil.gateway.ingest.directory import source_of
 from frazil.gateway.ingest.tail import LiveTail
 from frazil.gateway.query.entities import EntitySnapshot, overlay_on_base
 from frazil.lake.catalog import LakeTable, SnapshotInfo, columns_at
-from frazil.serving.sql import LiveTail as TailOfRelation
-from frazil.serving.sql import Relation, TableRef
+from frazil.serving.sql import Relation, TableRef, TailRows
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def _live_cut(source: TableSource, table: LakeTable) -> tuple[Relation, CutTable
         columns=table.spec.row_schema(),
         metadata=table.metadata_location if table.snapshot_id is not None else None,
         snapshot_id=None,
-        tail=TailOfRelation(
+        tail=TailRows(
             key="/".join((*source_of(table), str(table.iceberg.metadata.current_schema_id))),
             start=start,
             end=end,
