@@ -9,9 +9,9 @@ from frazil.lazy import lazy_door
 if TYPE_CHECKING:
     from frazil.access.access_control import AccessControl as AccessControl
     from frazil.access.audit import AuditEntry as AuditEntry
+    from frazil.access.audit import AuditFields as AuditFields
     from frazil.access.audit import AuditLog as AuditLog
-    from frazil.access.audited import Trace as Trace
-    from frazil.access.audited import audited as audited
+    from frazil.access.audit import audit_entry as audit_entry
     from frazil.access.grants import Grant as Grant
     from frazil.access.grants import ReadGrant as ReadGrant
     from frazil.access.grants import matching as matching

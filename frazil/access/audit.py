@@ -13,6 +13,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +23,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from frazil.errors import Unavailable
+from frazil.access.identity import Identity
+from frazil.errors import FrazilError, Unavailable
 from frazil.storage import sync_files
 
 if TYPE_CHECKING:
@@ -167,3 +171,48 @@ def _bounded(entry: AuditEntry) -> dict[str, object]:
         elif value is not None:
             fields[name] = value
     return fields
+
+
+@dataclass
+class AuditFields:
+    """What the entry will say of the answer."""
+
+    tables: tuple[str, ...] = ()
+    rows: int | None = None
+    snapshot: str | None = None
+    """The freshness token of the cut that was read."""
+
+
+@contextmanager
+def audit_entry(
+    log: AuditLog, action: str, identity: Identity, *, words: str | None, client: str | None
+) -> Iterator[AuditFields]:
+    """What happens inside is in the log when it is left, and how it ended; of its words only the hash.
+
+    Raises `Unavailable` where the log cannot be written, in place of the answer.
+    """
+    started, fields, outcome = time.monotonic(), AuditFields(), "cancelled"
+    try:
+        yield fields
+        outcome = "ok"
+    except FrazilError as error:
+        outcome = error.code
+        raise
+    except Exception:
+        outcome = "internal"
+        raise
+    finally:
+        log.append(
+            AuditEntry(
+                action=action,
+                outcome=outcome,
+                token_id=identity.id,
+                token_name=identity.name,
+                client=client,
+                sql_hash=None if words is None else sql_hash(words),
+                tables=fields.tables,
+                rows=fields.rows,
+                ms=round((time.monotonic() - started) * 1000, 3),
+                snapshot=fields.snapshot,
+            )
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from frazil.access import AuditLog, Identity, ReadGrant, Trace, audited
+from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
 from frazil.gateway.ingest.receipt import SchemaMoved, TableReplaced
@@ -43,10 +43,10 @@ class Queries:
     ) -> QueryAnswer:
         """The answer, once it is in the audit log; so is every failure. Cancelling this stops the query."""
         ask = replace(ask, waiting=waiting)
-        with audited(self._audit, "query", identity, words=ask.sql, client=client) as trace:
+        with audit_entry(self._audit, "query", identity, words=ask.sql, client=client) as trace:
             return await self._answer(ask, identity, trace, time.monotonic())
 
-    async def _answer(self, ask: Ask, identity: Identity, trace: Trace, started: float) -> QueryAnswer:
+    async def _answer(self, ask: Ask, identity: Identity, trace: AuditFields, started: float) -> QueryAnswer:
         deadline = started + ask.timeout_seconds
         statement = await self._pool.judge(ask.sql, owner=identity.id, timeout_seconds=ask.timeout_seconds)
         trace.tables = tuple(sorted({f"{ref.schema}.{ref.name}" for ref in statement.tables}))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from frazil.access import AuditLog, Identity, ReadGrant, Trace, audited
+from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
 from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.ingest.receipt import SchemaMoved, TableReplaced
@@ -82,14 +82,14 @@ class Searches:
         self, asked: SearchAsk, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
     ) -> bytes:
         """The answer as JSON, once it is in the audit log; so is every failure. Cancelling this stops the search."""
-        with audited(self._audit, "search", identity, words=asked.query, client=client) as trace:
+        with audit_entry(self._audit, "search", identity, words=asked.query, client=client) as trace:
             return await self._answer(asked, identity, trace, time.monotonic(), waiting)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(
-        self, asked: SearchAsk, identity: Identity, trace: Trace, started: float, waiting: Waiting
+        self, asked: SearchAsk, identity: Identity, trace: AuditFields, started: float, waiting: Waiting
     ) -> bytes:
         deadline = started + asked.timeout_seconds
         subject = await self._subject(asked, identity)
@@ -134,7 +134,7 @@ class Searches:
         sql: Ask,
         subject: _Subject,
         identity: Identity,
-        trace: Trace,
+        trace: AuditFields,
         started: float,
         deadline: float,
         guess: bool,
