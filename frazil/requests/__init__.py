@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from frazil.requests.decode import Refusal as Refusal
     from frazil.requests.decode import Request as Request
     from frazil.requests.decode import RequestWords as RequestWords
-    from frazil.requests.decode import bad_shape as bad_shape
     from frazil.requests.decode import decode_request as decode_request
     from frazil.requests.freshness import DEFAULT_FRESHNESS as DEFAULT_FRESHNESS
     from frazil.requests.freshness import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from frazil.requests.freshness import Freshness as Freshness
     from frazil.requests.freshness import FreshnessSpec as FreshnessSpec
     from frazil.requests.freshness import FreshRequest as FreshRequest
+    from frazil.requests.freshness import Waiting as Waiting
     from frazil.requests.freshness import WhenBehind as WhenBehind
 
 __getattr__, __all__ = lazy_door(__name__)

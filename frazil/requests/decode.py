@@ -6,12 +6,12 @@ for a wrong value are not enough. Checks that need several fields are in `__post
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -20,6 +20,8 @@ from frazil.errors import InvalidInput
 
 _QUOTED_NAME = 80
 _QUOTED_VALUE = 40
+# The second is raised for a text with half a character where words are compared.
+_WRONG = (msgspec.ValidationError, UnicodeEncodeError)
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,15 @@ class RequestWords:
     example: str = ""
     """The hint beside it."""
     unknown_field_code: str = "unknown_field"
+    unknown_fields_first: bool = False
+    """Whether an unknown field is named before a missing one."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The words for a wrong value of a field, beside its type: `Annotated[int, Meta(ge=1), Refusal("…")]`.
+    """The words for a wrong value, beside its type: `Annotated[int, Meta(ge=1), Refusal("…")]`.
 
-    `{value}` stands for the value, quoted and cut off.
+    `{value}` stands for the value, quoted and cut off, `{key}` for its key in an object.
     """
 
     message: str
@@ -49,6 +53,14 @@ class Refusal:
     code: str = ""
     """Empty: that of the request."""
     quoted_characters: int = _QUOTED_VALUE
+
+    def error(self, value: object, code: str, key: object = "") -> InvalidInput:
+        """The error; `code` is the request's."""
+        quoted = {"{key}": repr(str(key)[:_QUOTED_NAME]), "{value}": repr(str(value)[: self.quoted_characters])}
+        message = self.message
+        for place, text in quoted.items():
+            message = message.replace(place, text)
+        return InvalidInput(message, code=self.code or code, hint=self.hint)
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -62,20 +74,23 @@ R = TypeVar("R", bound=Request)
 
 def decode_request(body: object, kind: type[R]) -> R:
     """The request in a JSON value."""
+    words = kind.words
     if not isinstance(body, dict):
-        raise bad_shape(kind.words)
-    given = {name: value for name, value in body.items() if value is not None}
+        raise _bad_shape(words)
     fields = _fields(kind)
+    if words.unknown_fields_first:
+        _check_names(body, fields, words)
+    given = {name: value for name, value in body.items() if value is not None}
     for field in fields:
         if field.required:
-            _check_field(given, field, kind.words)
-    check_names(body, [field.encode_name for field in fields], kind.words)
+            _check_field(given, field, words)
+    _check_names(body, fields, words)
     try:
         return msgspec.convert(given, kind)
-    except ValueError as error:  # ValidationError, and UnicodeEncodeError for text that is half a character
+    except _WRONG as error:
         for field in fields:
-            _check_field(given, field, kind.words)
-        raise InvalidInput(f"{kind.words.noun} is wrong: {error}", code=kind.words.code) from error
+            _check_field(given, field, words)
+        raise InvalidInput(f"{words.noun} is wrong: {error}", code=words.code) from error
 
 
 @cache
@@ -83,8 +98,13 @@ def _fields(kind: type[Request]) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(kind)
 
 
-def check_names(given: Iterable[object], known: list[str], words: RequestWords) -> None:
+def _bad_shape(words: RequestWords) -> InvalidInput:
+    return InvalidInput(words.shape, code=words.code, hint=words.example)
+
+
+def _check_names(given: Iterable[object], fields: tuple[msgspec.structs.FieldInfo, ...], words: RequestWords) -> None:
     """Refuse a field that nobody reads: a typo must not be ignored."""
+    known = [field.encode_name for field in fields]
     for name in given:
         if name not in known:
             close = get_close_matches(str(name), known, n=1)
@@ -95,39 +115,52 @@ def check_names(given: Iterable[object], known: list[str], words: RequestWords) 
             )
 
 
-def bad_shape(words: RequestWords) -> InvalidInput:
-    return InvalidInput(words.shape, code=words.code, hint=words.example)
-
-
 def _check_field(given: dict[str, Any], field: msgspec.structs.FieldInfo, words: RequestWords) -> None:
     """Refuse the value of one field, in its own words."""
     name = field.encode_name
-    if name not in given:
-        if field.required:
-            raise bad_shape(words)
+    if name not in given and not field.required:
         return
+    value = given.get(name)
+    if name in given and _fits(value, field.type):
+        return
+    for key, part, declared in _parts(value, field.type):
+        refusal = _own_refusal(declared, part)
+        if refusal is not None and not _fits(part, declared):
+            raise refusal.error(part, words.code, key)
+    refusal = _own_refusal(field.type, value)
+    if refusal is None and field.required:
+        raise _bad_shape(words)
+    raise (refusal or _standard_refusal(name, field.type)).error(value, words.code)
+
+
+def _fits(value: object, declared: Any) -> bool:
     try:
-        msgspec.convert(given[name], field.type)
-    except ValueError as error:
-        raise _refused(given[name], field, words) from error
+        msgspec.convert(value, declared)
+    except _WRONG:
+        return False
+    return True
 
 
-def _refused(value: object, field: msgspec.structs.FieldInfo, words: RequestWords) -> InvalidInput:
-    refusal = _own_refusal(field.type)
-    if refusal is None:
-        if field.required:
-            return bad_shape(words)
-        refusal = _standard_refusal(field.encode_name, field.type)
-    quoted = repr(str(value)[: refusal.quoted_characters])
-    return InvalidInput(refusal.message.replace("{value}", quoted), code=refusal.code or words.code, hint=refusal.hint)
-
-
-def _own_refusal(declared: Any) -> Refusal | None:
-    """The refusal beside a type, or beside a member of a union: `Annotated[str, …, Refusal("…")] | None`."""
+def _own_refusal(declared: Any, value: object) -> Refusal | None:
+    """The refusal beside a type; of a union that of the member the value is meant for, or else the first one."""
     for entry in getattr(declared, "__metadata__", ()):
         if isinstance(entry, Refusal):
             return entry
-    return next(filter(None, map(_own_refusal, _members(declared))), None)
+    members = sorted(_members(declared), key=lambda member: _origin(member) is not type(value))
+    return next(filter(None, (_own_refusal(member, value) for member in members)), None)
+
+
+def _parts(value: object, declared: Any) -> Iterator[tuple[object, object, Any]]:
+    """The values of an object with their keys and declared types."""
+    if not isinstance(value, dict):
+        return
+    for member in _members(declared) or (declared,):
+        bare = _bare(member)
+        if get_origin(bare) is dict:
+            yield from ((key, part, get_args(bare)[1]) for key, part in value.items())
+        elif isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            inner = {field.encode_name: field.type for field in msgspec.structs.fields(bare)}
+            yield from ((key, part, inner[key]) for key, part in value.items() if key in inner)
 
 
 def _standard_refusal(name: str, declared: Any) -> Refusal:
@@ -157,3 +190,12 @@ def _standard_refusal(name: str, declared: Any) -> Refusal:
 def _members(declared: Any) -> tuple[Any, ...]:
     """The members of a union; none of any other type."""
     return get_args(declared) if isinstance(declared, UnionType) or get_origin(declared) is Union else ()
+
+
+def _bare(declared: Any) -> Any:
+    return get_args(declared)[0] if get_origin(declared) is Annotated else declared
+
+
+def _origin(declared: Any) -> Any:
+    bare = _bare(declared)
+    return get_origin(bare) or bare

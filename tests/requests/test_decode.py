@@ -88,5 +88,41 @@ def test_a_field_has_words_of_its_own() -> None:
     assert refused({"ice": "x", "day": 12}) == ("bad_day", "'12' is no day", "as 12")
 
 
+def test_parts_of_an_object_have_words_of_their_own() -> None:
+    class Shelf(Request, frozen=True, kw_only=True):
+        words: ClassVar[RequestWords] = RequestWords("a shelf", "bad_shelf", "a shelf is an object")
+
+        places: (
+            Annotated[str, Refusal("a place is a name")]
+            | Annotated[
+                dict[str, Annotated[int, Meta(ge=0), Refusal("{key} holds {value}")]],
+                Meta(max_length=2),
+                Refusal("two places"),
+            ]
+            | None
+        ) = None
+
+    def message(places: Any) -> str:
+        with pytest.raises(InvalidInput) as caught:
+            decode_request({"places": places}, Shelf)
+        return caught.value.message
+
+    assert message({"a": 1, "b": -1}) == "'b' holds '-1'"
+    assert message({"a": 1, "b": 1, "c": 1}) == "two places"
+    assert message(7) == "a place is a name"
+
+
+def test_an_unknown_field_may_come_before_a_missing_one() -> None:
+    class Strict(Request, frozen=True, kw_only=True):
+        words: ClassVar[RequestWords] = RequestWords("it", "bad", "an object with `a`", unknown_fields_first=True)
+
+        a: Annotated[str, Refusal("`a` is a text")]
+
+    for body, message in (({"b": 1}, "it has no field 'b'"), ({}, "`a` is a text")):
+        with pytest.raises(InvalidInput) as caught:
+            decode_request(body, Strict)
+        assert caught.value.message == message
+
+
 def test_of_several_wrong_fields_the_first_declared_is_named() -> None:
     assert refused({"crushed": 1, "ice": "x", "blocks": 0})[1].startswith("`blocks`")
