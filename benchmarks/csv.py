@@ -70,7 +70,7 @@ def _load(bench: Workbench, loads: CsvLoads, made: CsvMade, name: str) -> float:
     asked = CsvLoad(table=f"main.{name}", files=(str(made.path),), columns=csv_load.COLUMNS)
     job = Job(f"0-{uuid.uuid4().hex[:8]}", "csv", name, datetime.now(UTC), params=asked.params())
     began = time.perf_counter()
-    told = loads.do(job, lambda progress: None)
+    told = loads.run(job, lambda progress: None)
     seconds = time.perf_counter() - began
     if (told["rows_out"], told["quarantined"]) != (made.rows, made.bad):
         raise FrazilError(f"{made.rows} records are good and {made.bad} are bad; the load tells otherwise: {told}")

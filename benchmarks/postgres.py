@@ -92,7 +92,7 @@ def _archive(bench: Workbench, loads: PostgresLoads, rows: int) -> float:
     asked = PostgresAsk(source="bench", tables=(TABLE,))
     job = Job(f"0-{uuid.uuid4().hex[:8]}", "postgres", "bench", datetime.now(UTC), params=asked.params())
     began = time.perf_counter()
-    told = loads.do(job, lambda progress: None)
+    told = loads.run(job, lambda progress: None)
     seconds = time.perf_counter() - began
     found = [line.get("rows") for line in told["tables"]]
     if found != [rows]:

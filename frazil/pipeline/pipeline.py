@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from frazil.pipeline.commit.target import CommitTarget
 from frazil.pipeline.entities.fold_scheduler import FoldScheduler, entities_of
 from frazil.pipeline.heartbeat import EngineHeartbeat
 from frazil.pipeline.jobs.runner import JobRunner
+from frazil.pipeline.journal_notes import journal_notes
 from frazil.pipeline.maintenance.scheduler import MaintenanceScheduler
 from frazil.pipeline.status_file import REPORT_SECONDS, PipelineStatus, TableCommitStatus
 from frazil.storage import Journal
@@ -61,25 +62,27 @@ class Pipeline:
         parallel_tables: int = 4,
         degraded_after_failures: int = 3,
         snapshot_budget: int = 100,
-        make_upkeep: Callable[[Callable[..., None]], MaintenanceScheduler] | None = None,
-        make_jobs: Callable[[Callable[..., None]], JobRunner] | None = None,
-        make_folding: Callable[[Callable[..., None], Suspects], FoldScheduler] | None = None,
+        make_maintenance: Callable[[], MaintenanceScheduler] | None = None,
+        make_jobs: Callable[[], JobRunner] | None = None,
+        make_folding: Callable[[Suspects], FoldScheduler] | None = None,
+        held_tables: Collection[str] = (),
     ) -> None:
+        """`held_tables` are those of which nothing may be removed; who maintains them adds to it."""
         self._lake = lake
         self._bus = bus
         self._make_target = make_target
         self._is_alive = is_alive
-        self._journal = journal
+        self._note = journal_notes(journal)
         self._report_path = report_path
         self._window_seconds = window_seconds
         self._limits = limits
         self._executor = ThreadPoolExecutor(parallel_tables, thread_name_prefix="commit")
         self._degraded_after = degraded_after_failures
         self._snapshot_budget = snapshot_budget
-        self._make_upkeep = make_upkeep
+        self._make_maintenance = make_maintenance
         self._make_jobs = make_jobs
         self._make_folding = make_folding
-        self._upkeep: MaintenanceScheduler | None = None
+        self._held_tables = held_tables
         self._suspects = Suspects(suspects_path)
         self._heartbeat = EngineHeartbeat(is_alive)
         self._had_turn: set[str] = set()
@@ -129,20 +132,13 @@ class Pipeline:
     def _works(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What runs beside the commits, each made anew whenever it is begun."""
         works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"report": self._report_regularly}
-        if self._make_upkeep is not None:
-            works["maintenance"] = self._run_upkeep
+        if (make_maintenance := self._make_maintenance) is not None:
+            works["maintenance"] = lambda: make_maintenance().run(self._is_behind)
         if (make_jobs := self._make_jobs) is not None:
-            works["jobs"] = lambda: make_jobs(self._note).run()
+            works["jobs"] = lambda: make_jobs().run(self._is_behind)
         if (make_folding := self._make_folding) is not None:
-            works["folding"] = lambda: make_folding(self._note, self._suspects).run(self._stopping.is_set)
+            works["folding"] = lambda: make_folding(self._suspects).run(self._stopping.is_set)
         return works
-
-    async def _run_upkeep(self) -> None:
-        assert self._make_upkeep is not None
-        held = self._upkeep.held if self._upkeep is not None else set()
-        self._upkeep = self._make_upkeep(self._note)
-        self._upkeep.held |= held
-        await self._upkeep.run(self._is_behind)
 
     async def _kept(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run it until cancelled. What ends by an error is told, and begun again."""
@@ -200,8 +196,11 @@ class Pipeline:
         self._report.tables.pop(name, None)
 
     def _is_behind(self) -> bool:
-        """Whether events wait for a commit that could be made sooner: then nothing else may use the cores."""
-        return self._stopping.is_set() or any(committer.behind for committer in self._committers.values())
+        """Whether events wait for a commit that could be made sooner: then nothing else may use the cores.
+
+        Any thread may ask.
+        """
+        return self._stopping.is_set() or any(committer.behind for committer in list(self._committers.values()))
 
     async def _commit_table(self, name: str) -> None:
         """Cycles of one table until it is dropped or the pipeline stops. Failures are told, and tried again."""
@@ -285,7 +284,7 @@ class Pipeline:
         return target, committer
 
     async def _tidy(self, name: str, target: CommitTarget) -> None:
-        if self._upkeep is not None and name in self._upkeep.held:
+        if name in self._held_tables:
             return
         started = time.monotonic()
         loop = asyncio.get_running_loop()
@@ -348,13 +347,6 @@ class Pipeline:
             log.log(level, "cycle failed: %s", told["message"], extra={"table": name}, exc_info=error)
             self._note("failure", table=name, failed_cycles=report.failed_cycles, **told)
         return report.failed_cycles
-
-    def _note(self, kind: str, **entry: Any) -> None:
-        """An entry in the journal. A disk that has no room for it must not stop commits that may go elsewhere."""
-        try:
-            self._journal.append(kind, **entry)
-        except OSError as error:
-            log.warning("cannot write the journal: %s", error, extra={"table": entry.get("table")})
 
     async def _report_regularly(self) -> None:
         while True:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frazil.registry.documents import Document as Document
     from frazil.registry.documents import Registry as Registry
     from frazil.registry.jobs import Job as Job
+    from frazil.registry.jobs import ProgressCallback as ProgressCallback
     from frazil.registry.jobs import finish_job as finish_job
     from frazil.registry.jobs import job_status as job_status
     from frazil.registry.jobs import list_jobs as list_jobs

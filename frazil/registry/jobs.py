@@ -1,4 +1,4 @@
-"""Asking the pipeline for work: a document in the registry asks, and tells how it stands until it is answered.
+"""Jobs: work that somebody asks of the pipeline, as documents of the registry until it has a result.
 
 Whoever asks and the pipeline may be on different machines; the catalog is what they share. A job stays open until its
 result is written, so that a pipeline which dies amid the work leaves it to the next one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,17 +23,20 @@ _PROGRESS = "job/progress/"
 _DONE = "job/done/"
 _DONE_KEPT = timedelta(days=7)
 
+ProgressCallback = Callable[[Mapping[str, Any]], None]
+"""Takes what a person who waits for a job wants to see meanwhile."""
+
 
 @dataclass(frozen=True)
 class Job:
     id: str
     kind: str
-    """Which room of the pipeline does it: maintenance, csv, postgres, embed, build."""
+    """One of `frazil.requests.jobs.JOB_KINDS`."""
     subject: str
     """What it is about, for people: a table, a source."""
     asked_at: datetime
     asked_by: str = ""
-    """The id of the token that asked, or the name of the timer. Callers take turns by it."""
+    """The id of the token that asked, or the name of the trigger. Callers take turns by it."""
     params: dict[str, Any] = field(default_factory=dict)
 
 
@@ -52,7 +55,7 @@ def open_jobs(registry: Registry, kinds: Collection[str] | None = None) -> list[
     return [job for job in found if kinds is None or job.kind in kinds]
 
 
-def set_progress(registry: Registry, job: Job, progress: dict[str, Any]) -> None:
+def set_progress(registry: Registry, job: Job, progress: Mapping[str, Any]) -> None:
     """Say how far it is; lost if another says so at the same moment."""
     known = registry.get(_PROGRESS + job.id)
     with contextlib.suppress(Conflict):
@@ -61,7 +64,7 @@ def set_progress(registry: Registry, job: Job, progress: dict[str, Any]) -> None
 
 def finish_job(registry: Registry, job: Job, result: dict[str, Any]) -> None:
     """Write the result, then close the job; results of long ago go with it."""
-    body = {"at": datetime.now(UTC), **_told(job), **result}
+    body = {"at": datetime.now(UTC), **_described(job), **result}
     with contextlib.suppress(Conflict):  # an earlier pipeline died after this very line
         registry.put(_DONE + job.id, msgspec.json.encode(body), None)
     for key in (_OPEN + job.id, _PROGRESS + job.id):
@@ -84,10 +87,10 @@ def job_status(registry: Registry, job_id: str) -> dict[str, Any]:
         return msgspec.json.decode(done.body, type=dict[str, Any])
     if asked is None:
         raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
-    told = _told(msgspec.json.decode(asked.body, type=Job))
+    described = _described(msgspec.json.decode(asked.body, type=Job))
     if progress is None:
-        return {**told, "state": "waiting"}
-    return {**told, "state": "running", "progress": msgspec.json.decode(progress.body)}
+        return {**described, "state": "waiting"}
+    return {**described, "state": "running", "progress": msgspec.json.decode(progress.body)}
 
 
 def list_jobs(registry: Registry) -> list[dict[str, Any]]:
@@ -100,7 +103,7 @@ def list_jobs(registry: Registry) -> list[dict[str, Any]]:
     return found
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _described(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": job.kind,

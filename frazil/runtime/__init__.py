@@ -115,12 +115,12 @@ def open_journal(settings: Settings) -> Journal:
 
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
-    from frazil.pipeline import Pipeline, is_alive, open_session, starting
+    from frazil.pipeline import Pipeline, is_alive, journal_notes, open_session, starting
     from frazil.pipeline.commit import BatchLimits, SparkCommitTarget, warm_up
     from frazil.pipeline.entities import FoldCommitter, FoldLimits, FoldScheduler
     from frazil.pipeline.jobs import JobRunner
-    from frazil.pipeline.maintenance import MaintenanceScheduler, SparkMaintenance
-    from frazil.runtime.job_handlers import LANES, bulk_jobs
+    from frazil.pipeline.maintenance import MaintenanceScheduler, MaintenanceSteps, SparkMaintenance
+    from frazil.runtime.job_handlers import MAINTENANCE, job_handlers, job_triggers, open_lanes
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
@@ -142,7 +142,12 @@ async def run_pipeline(settings: Settings) -> None:
         )
         await asyncio.to_thread(warm_up, session)
     try:
-        doers, timers = bulk_jobs(settings, data, parts, session)
+        note = journal_notes(parts.journal)
+        worker = SparkMaintenance(parts.lake, session, settings.maintenance)
+        steps = MaintenanceSteps(parts.lake, worker, settings.maintenance, note)
+        lanes = open_lanes()
+        handlers = job_handlers(settings, data, parts, session, steps)
+        triggers = job_triggers(settings, data, parts)
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,
@@ -162,8 +167,8 @@ async def run_pipeline(settings: Settings) -> None:
             parallel_tables=settings.pipeline.parallel_tables,
             degraded_after_failures=settings.pipeline.degraded_after_failures,
             snapshot_budget=settings.pipeline.snapshot_budget,
-            make_jobs=lambda note: JobRunner(parts.lake, doers, note, timers, LANES),
-            make_folding=lambda note, suspects: FoldScheduler(
+            make_jobs=lambda: JobRunner(parts.lake, handlers, note, lanes=list(lanes.values()), triggers=triggers),
+            make_folding=lambda suspects: FoldScheduler(
                 make_folder=lambda name: FoldCommitter(
                     parts.lake, name, session, keep_seconds=settings.maintenance.keep_seconds
                 ),
@@ -173,13 +178,14 @@ async def run_pipeline(settings: Settings) -> None:
                 locations=parts.lake.locations,
                 suspects=suspects,
             ),
-            make_upkeep=lambda note: MaintenanceScheduler(
-                lake=parts.lake,
-                worker=SparkMaintenance(parts.lake, session, settings.maintenance),
-                settings=settings.maintenance,
+            make_maintenance=lambda: MaintenanceScheduler(
+                parts.lake,
+                steps,
+                lanes[MAINTENANCE],
+                settings.maintenance,
                 snapshot_budget=settings.pipeline.snapshot_budget,
-                note=note,
             ),
+            held_tables=steps.held,
         )
         stopping = asyncio.create_task(stopped.wait())
         stopping.add_done_callback(lambda _: pipeline.stop())

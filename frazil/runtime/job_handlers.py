@@ -1,4 +1,4 @@
-"""The bulk jobs of a pipeline: who does which kind, and what asks for them by itself."""
+"""Job handlers: who does the jobs of each kind, in which lane, and what submits jobs by itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from frazil.pipeline.embeddings import KIND as EMBED
 from frazil.pipeline.embeddings import EmbedAsk, Embeddings, EmbedTrigger
 from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import EMBED as EMBED_POOL
-from frazil.pipeline.jobs import BusSender, Doer, SparkTasks, Timer
+from frazil.pipeline.jobs import BusSender, JobHandler, JobTrigger, Lane, SparkTasks
+from frazil.pipeline.maintenance import MaintenanceJobs, MaintenanceSteps
 from frazil.pipeline.sources.csv import CsvLoads, FolderTrigger, UnpackLimits
 from frazil.pipeline.sources.postgres import ArchiveTrigger, LoadServices, PostgresLoads
 from frazil.registry import Job, submit_job
@@ -32,13 +33,25 @@ if TYPE_CHECKING:
     from frazil.runtime import Backends
 
 
-LANES = ((EMBED,), (BUILD,), (TRIAL,))
-"""A build waits for its embedding, and neither for a load or a trial that takes an hour."""
+MAINTENANCE = "maintenance"
 _SAYING_SECONDS = 10.0
 _Said = TypeVar("_Said")
 
 
-def bulk_jobs(settings: Settings, data: DataDir, parts: Backends, session: Any) -> tuple[dict[str, Doer], list[Timer]]:
+def open_lanes() -> dict[str, Lane]:
+    """A build waits for its embedding, and neither for a load or a trial that takes an hour."""
+    return {
+        "load": Lane(("csv", "postgres")),
+        EMBED: Lane((EMBED,)),
+        BUILD: Lane((BUILD,)),
+        TRIAL: Lane((TRIAL,)),
+        MAINTENANCE: Lane((MAINTENANCE,), gives_way=True),
+    }
+
+
+def job_handlers(
+    settings: Settings, data: DataDir, parts: Backends, session: Any, maintenance: MaintenanceSteps
+) -> dict[str, JobHandler]:
     """To be called on the loop that the bus belongs to; the jobs themselves run in threads. `session` is Spark's, and
     only passed on."""
     loop = asyncio.get_running_loop()
@@ -61,20 +74,26 @@ def bulk_jobs(settings: Settings, data: DataDir, parts: Backends, session: Any) 
         _on(loop, announce(parts.bus, shelf, generation), "announce an artifact")
 
     tools = LoadServices(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
-    doers: dict[str, Doer] = {
+    return {
         "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
         BUILD: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, say)),
         TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
+        MAINTENANCE: MaintenanceJobs(
+            maintenance, settings.maintenance, snapshot_budget=settings.pipeline.snapshot_budget
+        ),
     }
+
+
+def job_triggers(settings: Settings, data: DataDir, parts: Backends) -> list[JobTrigger]:
     registry = parts.lake.registry
-    timers: list[Timer] = [FolderTrigger(name, watched, registry) for name, watched in settings.watch.items()]
-    timers += [ArchiveTrigger(name, source, registry) for name, source in settings.sources.items()]
-    timers.append(EmbedTrigger(parts.lake, settings.pipeline))
-    timers.append(BuildTrigger(parts.lake, settings.search))
-    timers.append(ShelfCleanup(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
-    return doers, timers
+    triggers: list[JobTrigger] = [FolderTrigger(name, watched, registry) for name, watched in settings.watch.items()]
+    triggers += [ArchiveTrigger(name, source, registry) for name, source in settings.sources.items()]
+    triggers.append(EmbedTrigger(parts.lake, settings.pipeline))
+    triggers.append(BuildTrigger(parts.lake, settings.search))
+    triggers.append(ShelfCleanup(parts.lake, settings.search, data.builds / KEPT, parts.journal.append))
+    return triggers
 
 
 def _unpack_limits(settings: Settings) -> UnpackLimits:

@@ -30,17 +30,17 @@ class InProcessTasks:
         work: Callable[[_Piece], _Result],
         *,
         doing: str,
-        tell: Callable[[int], None] | None = None,
+        report_done: Callable[[int], None] | None = None,
     ) -> list[_Result]:
         found = []
         for number, piece in enumerate(pieces):
             received = pickle.loads(pickle.dumps(piece))  # noqa: S301
             found.append(pickle.loads(pickle.dumps(work(received))))  # noqa: S301
-            if tell is not None:
-                tell(number + 1)
+            if report_done is not None:
+                report_done(number + 1)
         return found
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         return
 
 

@@ -45,7 +45,7 @@ class Loading:
         path.write_text(text)
         params = {"table": self.name, "files": [str(path)], **options}
         job = submit_job(self.spark_lake.lake.registry, "csv", self.name, params)
-        return self.loads.do(job, lambda progress: None)
+        return self.loads.run(job, lambda progress: None)
 
     def rows(self, columns: str, suffix: str = "") -> list[tuple[object, ...]]:
         table = self.spark_lake.lake.table(f"main.{self.name}{suffix}")
@@ -155,7 +155,7 @@ def test_errors_of_tasks_come_back_as_they_are(spark_lake: SparkLake) -> None:
         tasks.run([1], breaks, doing="count")
     assert broken.value.code == "bulk_failed"
     seen: list[int] = []
-    assert tasks.run([1, 2, 3, 4], lambda n: n * n, doing="count", tell=seen.append) == [1, 4, 9, 16]
+    assert tasks.run([1, 2, 3, 4], lambda n: n * n, doing="count", report_done=seen.append) == [1, 4, 9, 16]
 
 
 def test_a_file_that_changes_under_a_load_publishes_nothing(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
-"""The runner of bulk jobs, with doers that a test commands."""
+"""Job runner: handlers that a test commands."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import pytest
 
 from frazil.errors import InvalidInput, Unavailable
 from frazil.lake.catalog import Lake, open_lake
-from frazil.pipeline.jobs import Doer, JobRunner, Timer
-from frazil.registry import Job, job_status, open_jobs, set_progress, submit_job
+from frazil.pipeline.jobs import JobHandler, JobRunner, JobTrigger, Lane
+from frazil.registry import Job, ProgressCallback, job_status, open_jobs, set_progress, submit_job
 from frazil.storage import Journal, Warehouse
 
 PATIENCE_SECONDS = 120.0
@@ -29,19 +29,19 @@ class Commanded:
         self.began: list[str] = []
         self.may_end = threading.Event()
         self.may_end.set()
-        self.given_up = False
+        self.cancelled = False
 
-    def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         self.began.append(job.id)
-        tell({"read": 1, "of": 2})
+        report_progress({"read": 1, "of": 2})
         assert self.may_end.wait(PATIENCE_SECONDS)
         outcome = self.outcomes.pop(0) if self.outcomes else {"seconds": 1.5, "table": "orders", "kind": "told"}
         if isinstance(outcome, Exception):
             raise outcome
         return dict(outcome)
 
-    def give_up(self) -> None:
-        self.given_up = True
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 @pytest.fixture
@@ -50,8 +50,10 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @contextlib.asynccontextmanager
-async def running(lake: Lake, journal: Journal, doer: Doer, *timers: Timer) -> AsyncIterator[None]:
-    runner = JobRunner(lake, {"csv": doer}, journal.append, timers)
+async def running(
+    lake: Lake, journal: Journal, handler: JobHandler, *triggers: JobTrigger, lane: Lane | None = None
+) -> AsyncIterator[None]:
+    runner = JobRunner(lake, {"csv": handler}, journal.append, lanes=[lane or Lane(["csv"])], triggers=triggers)
     task = asyncio.create_task(runner.run())
     try:
         yield
@@ -74,12 +76,12 @@ def journal(tmp_path: Path) -> Journal:
 
 
 async def test_jobs_are_done_in_order_and_told(lake: Lake, journal: Journal) -> None:
-    doer = Commanded()
+    handler = Commanded()
     first, second = (submit_job(lake.registry, "csv", "main.orders", {}) for _ in range(2))
     other = submit_job(lake.registry, "maintenance", "main.orders", {})
-    async with running(lake, journal, doer):
+    async with running(lake, journal, handler):
         told = await state_of(lake, second, "done")
-    assert doer.began == [first.id, second.id] and told["seconds"] == 1.5
+    assert handler.began == [first.id, second.id] and told["seconds"] == 1.5
     assert open_jobs(lake.registry) == [other], "what others do is left to them"
     entries = journal.read(kind="job")
     assert [(entry["job"], entry["report"]["state"], entry["report"]["seconds"]) for entry in entries] == [
@@ -88,50 +90,47 @@ async def test_jobs_are_done_in_order_and_told(lake: Lake, journal: Journal) -> 
     ]
 
 
-async def test_what_passes_is_tried_again_and_what_does_not_is_told(
-    lake: Lake, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("frazil.pipeline.jobs.runner.time.sleep", lambda seconds: None)
-    doer = Commanded(
+async def test_what_passes_is_tried_again_and_what_does_not_is_told(lake: Lake, journal: Journal) -> None:
+    handler = Commanded(
         Unavailable("not now"), {"rows": 1}, InvalidInput("never", code="bad_load", hint="mend it"), KeyError("x")
     )
     jobs = [submit_job(lake.registry, "csv", "main.orders", {}) for _ in range(3)]
-    async with running(lake, journal, doer):
+    async with running(lake, journal, handler, lane=Lane(["csv"], pauses_seconds=(0.0, 0.0))):
         told = [await state_of(lake, job, "done", "failed") for job in jobs]
     assert [job["state"] for job in told] == ["done", "failed", "failed"]
     assert told[1]["error"] == {"code": "bad_load", "message": "never", "hint": "mend it"}
-    assert told[2]["error"]["code"] == "internal" and len(doer.began) == 4
+    assert told[2]["error"]["code"] == "internal" and len(handler.began) == 4
 
 
 async def test_a_job_that_is_cut_off_stays_open(lake: Lake, journal: Journal) -> None:
-    doer = Commanded()
-    doer.may_end.clear()
+    handler = Commanded()
+    handler.may_end.clear()
     job = submit_job(lake.registry, "csv", "main.orders", {})
-    async with running(lake, journal, doer):
+    async with running(lake, journal, handler):
         told = await state_of(lake, job, "running")
     assert told["progress"] in ({"begun": 1}, {"begun": 1, "read": 1, "of": 2})
-    assert doer.given_up and open_jobs(lake.registry) == [job]
-    doer.may_end.set()
+    assert handler.cancelled and open_jobs(lake.registry) == [job]
+    handler.may_end.set()
 
 
 async def test_a_job_that_takes_the_process_with_it_is_given_up(lake: Lake, journal: Journal) -> None:
-    doer = Commanded()
+    handler = Commanded()
     job = submit_job(lake.registry, "csv", "main.orders", {})
     set_progress(lake.registry, job, {"begun": 5})
-    async with running(lake, journal, doer):
+    async with running(lake, journal, handler):
         told = await state_of(lake, job, "failed")
-    assert told["error"]["code"] == "job_given_up" and doer.began == []
+    assert told["error"]["code"] == "job_given_up" and handler.began == []
 
 
-async def test_timers_ask_for_jobs_and_one_that_fails_does_not_stop_the_others(lake: Lake, journal: Journal) -> None:
+async def test_triggers_submit_jobs_and_one_that_fails_does_not_stop_the_others(lake: Lake, journal: Journal) -> None:
     class Failing:
-        def look(self, now: datetime) -> None:
-            raise RuntimeError("a timer of this test")
+        def poll(self, now: datetime) -> None:
+            raise RuntimeError("a trigger of this test")
 
     class Once:
         job: Job | None = None
 
-        def look(self, now: datetime) -> None:
+        def poll(self, now: datetime) -> None:
             assert now.tzinfo is UTC
             if self.job is None:
                 self.job = submit_job(lake.registry, "csv", "main.orders", {})
@@ -147,7 +146,8 @@ async def test_timers_ask_for_jobs_and_one_that_fails_does_not_stop_the_others(l
 async def test_jobs_of_two_lanes_do_not_wait_for_each_other(lake: Lake, journal: Journal) -> None:
     slow, quick = Commanded(), Commanded()
     slow.may_end.clear()
-    runner = JobRunner(lake, {"csv": slow, "postgres": slow, "build": quick}, journal.append, lanes=[("build",)])
+    handlers = {"csv": slow, "postgres": slow, "build": quick}
+    runner = JobRunner(lake, handlers, journal.append, lanes=[Lane(["csv", "postgres"]), Lane(["build"])])
     first, second = (submit_job(lake.registry, kind, "main.orders", {}) for kind in ("csv", "postgres"))
     task = asyncio.create_task(runner.run())
     await state_of(lake, first, "running")
@@ -155,24 +155,24 @@ async def test_jobs_of_two_lanes_do_not_wait_for_each_other(lake: Lake, journal:
     for job in builds:
         await state_of(lake, job, "done")
     assert quick.began == [job.id for job in builds], "in their order"
-    assert slow.began == [first.id], "kinds without a lane of their own share one"
+    assert slow.began == [first.id], "kinds of one lane share it"
     slow.may_end.set()
     await state_of(lake, second, "done")
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    assert slow.given_up and quick.given_up
+    assert slow.cancelled and quick.cancelled
 
 
 async def test_callers_take_turns(lake: Lake, journal: Journal) -> None:
-    doer = Commanded()
-    doer.may_end.clear()
+    handler = Commanded()
+    handler.may_end.clear()
     greedy = [submit_job(lake.registry, "csv", "main.orders", {}, asked_by="greedy") for _ in range(10)]
-    async with running(lake, journal, doer):
+    async with running(lake, journal, handler):
         await state_of(lake, greedy[0], "running")
         modest = submit_job(lake.registry, "csv", "main.orders", {}, asked_by="modest")
-        doer.may_end.set()
+        handler.may_end.set()
         await state_of(lake, modest, "done")
         for job in greedy:
             await state_of(lake, job, "done")
-    assert doer.began == [greedy[0].id, modest.id, *(job.id for job in greedy[1:])]
+    assert handler.began == [greedy[0].id, modest.id, *(job.id for job in greedy[1:])]

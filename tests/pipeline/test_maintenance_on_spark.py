@@ -235,7 +235,7 @@ async def test_a_step_that_is_given_up_changes_nothing(spark_lake: SparkLake) ->
     running = threading.Thread(target=run)
     running.start()
     while running.is_alive():
-        doing.give_up()
+        doing.cancel()
         time.sleep(0.005)
     running.join()
     assert failed and place.table.snapshot_id == snapshot

@@ -173,10 +173,7 @@ async def test_an_error_of_one_table_that_nobody_expected_ends_neither_the_other
 class FailsAtFirst:
     """Maintenance, folding or jobs: the first run ends by an error, the second goes on."""
 
-    held: set[str]
-
     def __init__(self, runs: list[str], name: str) -> None:
-        self.held = set()
         self._runs = runs
         self._name = name
 
@@ -191,9 +188,9 @@ async def test_what_runs_beside_the_commits_is_begun_again_after_an_error_and_to
     table = await world.table()
     runs: list[str] = []
     async with world.running(
-        make_upkeep=lambda note: FailsAtFirst(runs, "maintenance"),
-        make_jobs=lambda note: FailsAtFirst(runs, "jobs"),
-        make_folding=lambda note, suspects: FailsAtFirst(runs, "folding"),
+        make_maintenance=lambda: FailsAtFirst(runs, "maintenance"),
+        make_jobs=lambda: FailsAtFirst(runs, "jobs"),
+        make_folding=lambda suspects: FailsAtFirst(runs, "folding"),
     ) as task:
         await until(lambda: sorted(runs) == sorted(["maintenance", "jobs", "folding"] * 2), task)
         await until(lambda: world.report().get("state") == "ok", task)

@@ -1,4 +1,4 @@
-"""When maintenance is done, with a stand-in for Spark that takes its time."""
+"""Maintenance scheduler and jobs, with a stand-in for Spark that takes its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from frazil.errors import DataLoss, Unavailable
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake
 from frazil.lake.maintenance import MaintenanceStep, last_runs_of
-from frazil.pipeline.maintenance import MaintenanceScheduler
+from frazil.pipeline.jobs import JobRunner, Lane
+from frazil.pipeline.maintenance import MaintenanceJobs, MaintenanceScheduler, MaintenanceSteps
 from frazil.pipeline.maintenance.spark_steps import Done
 from frazil.registry import job_status, open_jobs, submit_job
 from tests.lake.staging import append
@@ -45,7 +46,7 @@ class SlowWorker:
             raise self.fails.pop(0)
         return Done(step, {"files_before": 2}, 0.1)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         self.given_up += 1
 
 
@@ -64,18 +65,22 @@ async def upkeep(lake: Lake, settings: MaintenanceSettings, **scene: Any) -> Asy
     for number in range(3):
         append(lake, spec.name, [{"v": number}])
     found = Scene(spec.name, SlowWorker(), [], **scene)
-    running = MaintenanceScheduler(
-        lake=lake,
-        worker=found.worker,
-        settings=settings,
-        snapshot_budget=100,
-        note=lambda kind, **entry: found.notes.append({"kind": kind, **entry}),
-    )
-    task = asyncio.create_task(running.run(lambda: found.behind))
+
+    def note(kind: str, **entry: Any) -> None:
+        found.notes.append({"kind": kind, **entry})
+
+    steps, lane = MaintenanceSteps(lake, found.worker, settings, note), Lane(["maintenance"], gives_way=True)
+    handlers = {"maintenance": MaintenanceJobs(steps, settings, snapshot_budget=100)}
+    works: list[MaintenanceScheduler | JobRunner] = [
+        MaintenanceScheduler(lake, steps, lane, settings, snapshot_budget=100),
+        JobRunner(lake, handlers, note, lanes=[lane]),
+    ]
+    tasks = [asyncio.create_task(work.run(lambda: found.behind)) for work in works]
     yield found
     found.worker.may_end.set()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -140,3 +145,40 @@ async def test_after_a_failed_audit_the_table_is_left_alone(lake: Lake) -> None:
         await asyncio.sleep(2.5)
         assert len(scene.worker.began) == 1
         assert [note["code"] for note in scene.notes] == ["rewrite_audit_failed"]
+
+
+async def test_what_is_asked_for_waits_for_commits_and_gives_way_to_them(lake: Lake) -> None:
+    async with upkeep(lake, OFTEN.model_copy(update={"enabled": False}), behind=True) as scene:
+        asked = submit_job(lake.registry, "maintenance", scene.name, {"what": "compact"})
+        await asyncio.sleep(1.5)
+        assert not scene.worker.began, "none begins while a table is behind"
+        assert job_status(lake.registry, asked.id)["state"] == "waiting", "and a job that waits is not begun"
+        scene.behind = False
+        await until(lambda: scene.worker.began)
+        assert job_status(lake.registry, asked.id)["state"] == "running"
+        scene.behind = True
+        await until(lambda: scene.worker.given_up)
+        scene.worker.may_end.set()
+        scene.behind = False
+        await until(lambda: not open_jobs(lake.registry))
+        assert job_status(lake.registry, asked.id)["state"] == "done" and len(scene.worker.began) == 2
+
+
+async def test_planned_steps_and_those_asked_for_take_turns(lake: Lake) -> None:
+    async with upkeep(lake, OFTEN) as scene:
+        await until(lambda: scene.worker.began)
+        asked = submit_job(lake.registry, "maintenance", scene.name, {"what": "compact", "sort": ["v"]})
+        await asyncio.sleep(1.5)
+        assert len(scene.worker.began) == 1, "one step at a time"
+        scene.worker.may_end.set()
+        await until(lambda: not open_jobs(lake.registry))
+        assert job_status(lake.registry, asked.id)["state"] == "done"
+        assert [step.sort for step in scene.worker.began if step.sort] == [("v",)]
+
+
+async def test_a_request_that_is_cut_off_stays_open(lake: Lake) -> None:
+    async with upkeep(lake, OFTEN.model_copy(update={"enabled": False})) as scene:
+        asked = submit_job(lake.registry, "maintenance", scene.name, {"what": "compact"})
+        await until(lambda: scene.worker.began)
+        scene.worker.fails = [Unavailable("cancelled")]
+    assert open_jobs(lake.registry) == [asked] and len(scene.worker.began) == 1

@@ -41,7 +41,7 @@ class EmbedTrigger:
         self._settled: dict[str, str] = {}
         """Metadata files of tables that need nothing until they change."""
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         if not self._every or (self._looked_at is not None and now - self._looked_at < _LOOK):
             return
         self._looked_at = now

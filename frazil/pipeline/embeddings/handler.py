@@ -31,9 +31,7 @@ from frazil.pipeline.embeddings.recipe import Recipe
 from frazil.pipeline.embeddings.tally import Tally
 from frazil.pipeline.embeddings.task import EmbedDone, embed_piece, own_dims
 from frazil.pipeline.jobs.spark_tasks import Tasks
-from frazil.registry import Job, open_jobs, submit_job
-
-Tell = Callable[[dict[str, Any]], None]
+from frazil.registry import Job, ProgressCallback, open_jobs, submit_job
 
 _TURN_SECONDS = 60.0
 """After so long a job lets others go first, if any wait."""
@@ -48,11 +46,11 @@ class Embeddings:
         self.models = models
         self.piece_rows = piece_rows
 
-    def give_up(self) -> None:
-        self.tasks.give_up()
+    def cancel(self) -> None:
+        self.tasks.cancel()
 
-    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
-        return _Run(self, job, parse_embed(job.params)).run(tell)
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
+        return _Run(self, job, parse_embed(job.params)).run(report_progress)
 
 
 class _Run:
@@ -68,7 +66,7 @@ class _Run:
         self._began = time.monotonic()
         self._tally = Tally()
 
-    def run(self, tell: Tell) -> dict[str, Any]:
+    def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
         table = self._lake.table(self._asked.table)
         name = check_model(table.spec, self._asked)
         spec = None if name == OWN else self._spec(name)
@@ -83,7 +81,7 @@ class _Run:
             plan = plan_rows(table, self._embeddings, recipe, piece_rows=self._rows_of_piece(recipe))
             published = self._tally.published
             try:
-                finished = self._embedded(table, recipe, plan, tell)
+                finished = self._embedded(table, recipe, plan, report_progress)
                 break
             except Unavailable as error:
                 # Compacted while we were at it, for longer than old files are kept. What is published is known now.
@@ -129,12 +127,12 @@ class _Run:
                 return int(found)
         return 1  # no row has a vector: all of them are told so
 
-    def _embedded(self, table: LakeTable, recipe: Recipe, plan: EmbedPlan, tell: Tell) -> bool:
+    def _embedded(self, table: LakeTable, recipe: Recipe, plan: EmbedPlan, report_progress: ProgressCallback) -> bool:
         """Embed and publish, some pieces at a time; False if others should have their turn before the rest."""
         looked = 0
         waves = [plan.pieces[at : at + self._tasks.cores] for at in range(0, len(plan.pieces), self._tasks.cores)]
         for number, wave in enumerate(waves):
-            tell({"looked_at": looked, "of": plan.rows})
+            report_progress({"looked_at": looked, "of": plan.rows})
             self._wave(table, recipe, wave, plan.up_to if number == len(waves) - 1 else None)
             looked += sum(part.rows for piece in wave for part in piece)
             if number < len(waves) - 1 and self._should_give_way():

@@ -1,4 +1,4 @@
-"""When the entities are folded: each by itself, when enough has gathered above its base or has waited long enough."""
+"""Fold scheduler: each entity by itself, when enough has gathered above its base or has waited long enough."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from frazil.errors import FrazilError, NotFound
@@ -15,12 +16,13 @@ from frazil.events.declaration import history_of
 from frazil.lake.catalog import Entity
 from frazil.pipeline.commit.suspects import Suspects, fold_of
 from frazil.pipeline.entities.fold_committer import FoldDone
+from frazil.pipeline.periodic import run_every
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _LOOK_SECONDS = 1.0
 _TIDY_EVERY_FOLDS = 10
-_TOLD_EVERY_FAILURES = 60
+_NOTED_EVERY_FAILURES = 60
 _HELD_SECONDS = 30.0
 _LONGEST_HELD_SECONDS = 3600.0
 
@@ -77,19 +79,13 @@ class FoldScheduler:
     async def run(self, is_stopping: Callable[[], bool]) -> None:
         """Fold until cancelled. A fold under way when the pipeline stops is left: its stage is nobody's."""
         try:
-            while True:
-                if not is_stopping():
-                    try:
-                        await self._turn(is_stopping)
-                    except FrazilError as error:
-                        log.warning("folding: %s", error)
-                    except Exception:  # a JVM that is gone is noticed by the commits, which end this process
-                        log.exception("folding failed")
-                await asyncio.sleep(_LOOK_SECONDS)
+            await run_every(_LOOK_SECONDS, partial(self._turn, is_stopping), name="folding")
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _turn(self, is_stopping: Callable[[], bool]) -> None:
+        if is_stopping():
+            return
         locations = await self._blocking(self._locations)
         pairs = {name: (locations[name], locations[history_of(name)]) for name in entities_of(locations)}
         self._watched = {name: watched for name, watched in self._watched.items() if name in pairs}
@@ -107,7 +103,7 @@ class FoldScheduler:
                 self._suspects.ended(fold_of(name))
                 self._failed(name, watched, error)
             except Exception as error:  # of one entity, which must not keep the others from their turn
-                log.exception("cannot fold", extra={"table": name})
+                log.exception("fold failed", extra={"table": name})
                 self._failed(name, watched, FrazilError(f"{type(error).__name__}: {str(error)[:300]}"))
 
     async def _look_after(self, name: str, watched: _Watched, seen: tuple[str, str]) -> None:
@@ -128,7 +124,7 @@ class FoldScheduler:
         watched.waiting_since = None
         watched.seen = None  # there may be more
         if done is not None:
-            self._note("fold", table=name, **_told(done))
+            self._note("fold", table=name, **_entry(done))
             watched.folds += 1
             if watched.folds % _TIDY_EVERY_FOLDS == 0:
                 await self._blocking(lambda: watched.folder.tidy(keep_snapshots=self._snapshot_budget))
@@ -143,8 +139,8 @@ class FoldScheduler:
         return time.monotonic() - self._started_at < pause
 
     def _failed(self, name: str, watched: _Watched, error: FrazilError) -> None:
-        if watched.failures % _TOLD_EVERY_FAILURES == 0:
-            log.warning("cannot fold: %s", error, extra={"table": name})
+        if watched.failures % _NOTED_EVERY_FAILURES == 0:
+            log.warning("fold failed: %s", error, extra={"table": name})
             self._note("fold_failed", table=name, **error.body()["error"])
         watched.failures += 1
 
@@ -157,7 +153,8 @@ def entities_of(names: dict[str, str]) -> list[str]:
     return sorted(name for name in names if history_of(name) in names)
 
 
-def _told(done: FoldDone) -> dict[str, Any]:
-    told = {**vars(done), "snapshot": str(done.snapshot_id), "seconds": round(done.seconds, 3)}
-    del told["snapshot_id"]
-    return told
+def _entry(done: FoldDone) -> dict[str, Any]:
+    """The journal's entry of a fold."""
+    entry = {**vars(done), "snapshot": str(done.snapshot_id), "seconds": round(done.seconds, 3)}
+    del entry["snapshot_id"]
+    return entry

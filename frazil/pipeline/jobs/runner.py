@@ -1,4 +1,4 @@
-"""Bulk work that somebody asked for: one job at a time in each lane, beside the commits, until it has a result.
+"""Job runner: one job at a time in each lane, beside the commits, until it has a result.
 
 A pipeline that dies amid a job leaves it open, and its successor does it again: every job is made so that doing it
 again is finishing it.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -18,33 +17,33 @@ from py4j.protocol import Py4JNetworkError
 
 from frazil.errors import FrazilError, Unavailable
 from frazil.lake.catalog import Lake
-from frazil.pipeline.jobs.order import JobOrder
-from frazil.registry import Job, finish_job, job_status, open_jobs, set_progress
+from frazil.pipeline.jobs.lanes import Lane
+from frazil.pipeline.periodic import run_every
+from frazil.registry import Job, ProgressCallback, finish_job, job_status, open_jobs, set_progress
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5
-_TELL_SECONDS = 1.0
-_TRIES = 3
-_BEGINNINGS = 5
+_POLL_SECONDS = 0.5
+_PROGRESS_SECONDS = 1.0
+_MAX_STARTS = 5
 """A job that was begun so often without a result has taken the process with it each time."""
 
 
-class Doer(Protocol):
+class JobHandler(Protocol):
     """Does the jobs of one kind, in the thread that calls it."""
 
-    def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """The report of the finished job. `tell` takes what a waiting person wants to see meanwhile."""
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
+        """The report of the finished job. `Unavailable` means that it may work later: it is tried again."""
 
-    def give_up(self) -> None:
-        """Let the running job fail soon; it is done again later."""
+    def cancel(self) -> None:
+        """Let the running job fail soon; it is done again later. Called by another thread."""
 
 
-class Timer(Protocol):
-    """Asks for jobs by itself: because of the clock, or of what it sees."""
+class JobTrigger(Protocol):
+    """Submits jobs by itself: because of the clock, or of what it sees."""
 
-    def look(self, now: datetime) -> None:
-        """Called every half second or so, in a thread; asks for what is due."""
+    def poll(self, now: datetime) -> None:
+        """Called every half second or so, in a thread; submits what is due."""
 
 
 class JobRunner:
@@ -54,72 +53,64 @@ class JobRunner:
     def __init__(
         self,
         lake: Lake,
-        doers: Mapping[str, Doer],
+        handlers: Mapping[str, JobHandler],
         note: Callable[..., None],
-        timers: Sequence[Timer] = (),
-        lanes: Sequence[Collection[str]] = (),
+        *,
+        lanes: Sequence[Lane],
+        triggers: Sequence[JobTrigger] = (),
     ) -> None:
-        """`lanes` are kinds of jobs; all kinds that are in none of them share one."""
         self._lake = lake
-        self._doers = doers
+        self._handlers = handlers
         self._note = note
-        self._timers = timers
-        rest = doers.keys() - {kind for lane in lanes for kind in lane}
-        self._lanes = [tuple(lane) for lane in (*lanes, rest) if lane]
-        self._threads = ThreadPoolExecutor(max(1, len(self._lanes)), thread_name_prefix="job")
+        self._triggers = triggers
+        self._lanes = lanes
 
-    async def run(self) -> None:
+    async def run(self, is_behind: Callable[[], bool] = lambda: False) -> None:
         """Serve jobs until cancelled; the one at work is left open then."""
-        tasks = [asyncio.create_task(self._look(), name="timers of jobs")]
-        tasks += [asyncio.create_task(self._serve_lane(lane), name=f"jobs: {', '.join(lane)}") for lane in self._lanes]
+        tasks = [asyncio.create_task(run_every(_POLL_SECONDS, self._poll_triggers, name="poll of job triggers"))]
+        tasks += [asyncio.create_task(self._serve_lane(lane, is_behind)) for lane in self._lanes]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
-            for doer in self._doers.values():
-                doer.give_up()
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            for handler in self._handlers.values():
+                handler.cancel()
 
-    async def _serve_lane(self, kinds: Collection[str]) -> None:
-        served = -1
-        order = JobOrder()
-        while True:
+    async def _poll_triggers(self) -> None:
+        for trigger in self._triggers:
             try:
-                served = await self._turn(kinds, order, served)
+                await asyncio.to_thread(trigger.poll, datetime.now(UTC))
             except FrazilError as error:
-                log.warning("jobs: %s", error)
-            except Exception:  # a JVM that is gone is noticed by the commits, which end this process
-                log.exception("jobs failed")
-            await asyncio.sleep(_LOOK_SECONDS)
+                log.warning("job trigger failed: %s", error)
+            except Exception:
+                log.exception("job trigger failed")
 
-    async def _look(self) -> None:
-        while True:
-            for timer in self._timers:
-                try:
-                    await asyncio.to_thread(timer.look, datetime.now(UTC))
-                except FrazilError as error:
-                    log.warning("a timer: %s", error)
-                except Exception:
-                    log.exception("a timer failed")
-            await asyncio.sleep(_LOOK_SECONDS)
+    async def _serve_lane(self, lane: Lane, is_behind: Callable[[], bool]) -> None:
+        served = -1
 
-    async def _turn(self, kinds: Collection[str], order: JobOrder, served: int) -> int:
-        """Do the jobs that are open, unless the registry is the one of the last turn; its version.
+        async def turn() -> None:
+            """Do the jobs that are open, unless the registry is the one of the last turn.
 
-        After each job they are looked at again: whoever asked meanwhile has a turn before another one's second job.
-        """
-        registry = self._lake.registry
-        version = await asyncio.to_thread(registry.version)
-        if version != served:
-            while (job := order.next(await asyncio.to_thread(open_jobs, registry, kinds))) is not None:
-                await asyncio.get_running_loop().run_in_executor(self._threads, self._serve, job)
-        return version
+            After each job they are looked at again: whoever asked meanwhile has a turn before another one's second job.
+            """
+            nonlocal served
+            version = await asyncio.to_thread(self._lake.registry.version)
+            if version != served:
+                while (job := lane.order.next(await self._open_jobs(lane))) is not None:
+                    await self._serve(job, lane, is_behind)
+            served = version
 
-    def _serve(self, job: Job) -> None:
+        await run_every(_POLL_SECONDS, turn, name=f"job lane {'/'.join(lane.kinds)}")
+
+    async def _open_jobs(self, lane: Lane) -> list[Job]:
+        return await asyncio.to_thread(open_jobs, self._lake.registry, lane.kinds)
+
+    async def _serve(self, job: Job, lane: Lane, is_behind: Callable[[], bool]) -> None:
+        """Do the job and write its result. Where this is cancelled, the job stays open."""
         began = time.monotonic()
         try:
-            result = {"state": "done", **self._done(job)}
+            result = {"state": "done", **await self._report(job, lane, is_behind)}
         except Py4JNetworkError:
             raise
         except FrazilError as error:
@@ -130,33 +121,48 @@ class JobRunner:
             unknown = FrazilError(f"{type(error).__name__}: {str(error)[:300]}", hint="the pipeline's log tells more")
             result = {"state": "failed", **unknown.body()}
         seconds = round(time.monotonic() - began, 3)
-        self._note("job", job=job.id, job_kind=job.kind, table=job.subject, seconds=seconds, report=result)
-        finish_job(self._lake.registry, job, result)
+        await asyncio.to_thread(self._finish, job, result, seconds)
 
-    def _done(self, job: Job) -> dict[str, Any]:
-        """Do it, and again after what may pass by itself."""
+    async def _report(self, job: Job, lane: Lane, is_behind: Callable[[], bool]) -> dict[str, Any]:
+        """The report of the job, which is tried again after what may pass by itself."""
+        handler = self._handlers[job.kind]
+        report_progress: ProgressCallback | None = None
+
+        def work() -> dict[str, Any]:
+            nonlocal report_progress
+            # Not before its turn has come: a job that only waited was not begun.
+            report_progress = report_progress or self._begin(job)
+            return handler.run(job, report_progress)
+
+        for pause in lane.pauses_seconds:
+            try:
+                return await lane.run(work, cancel=handler.cancel, is_behind=is_behind)
+            except Unavailable as error:
+                log.info("job %s is tried again: %s", job.id, error)
+                await asyncio.sleep(pause)
+        return await lane.run(work, cancel=handler.cancel, is_behind=is_behind)
+
+    def _begin(self, job: Job) -> ProgressCallback:
+        """Count that the job is begun, where its next process sees it; what its handler reports progress to."""
         registry = self._lake.registry
         begun = job_status(registry, job.id).get("progress", {}).get("begun", 0) + 1
-        if begun > _BEGINNINGS:
+        if begun > _MAX_STARTS:
             raise FrazilError(
-                f"the pipeline died {_BEGINNINGS} times while it did this",
+                f"the pipeline died {_MAX_STARTS} times while it did this",
                 code="job_given_up",
                 hint="its log tells why; ask again with less at once, or give the driver more memory",
             )
         set_progress(registry, job, {"begun": begun})
-        last_told = 0.0
+        reported_at = 0.0
 
-        def tell(progress: dict[str, Any]) -> None:
-            nonlocal last_told
-            if time.monotonic() - last_told >= _TELL_SECONDS:
-                last_told = time.monotonic()
+        def report_progress(progress: Mapping[str, Any]) -> None:
+            nonlocal reported_at
+            if time.monotonic() - reported_at >= _PROGRESS_SECONDS:
+                reported_at = time.monotonic()
                 set_progress(registry, job, {**progress, "begun": begun})
 
-        for attempt in range(_TRIES):
-            try:
-                return self._doers[job.kind].do(job, tell)
-            except Unavailable:
-                if attempt == _TRIES - 1:
-                    raise
-                time.sleep(2.0**attempt)
-        raise AssertionError("the last try returns or raises")
+        return report_progress
+
+    def _finish(self, job: Job, result: dict[str, Any], seconds: float) -> None:
+        self._note("job", job=job.id, job_kind=job.kind, table=job.subject, seconds=seconds, report=result)
+        finish_job(self._lake.registry, job, result)

@@ -35,7 +35,7 @@ class _Failed:
 
 
 class Tasks(Protocol):
-    """Runs tasks for one thread; `give_up` may be called from another."""
+    """Runs tasks for one thread; `cancel` may be called from another."""
 
     @property
     def cores(self) -> int:
@@ -51,14 +51,15 @@ class Tasks(Protocol):
         work: Callable[[_Piece], _Result],
         *,
         doing: str,
-        tell: Callable[[int], None] | None = None,
+        report_done: Callable[[int], None] | None = None,
     ) -> list[_Result]:
         """`work` of each piece, in order; raises the error of the first piece that failed.
 
-        `tell` is given the number of pieces done, now and then. Work must be safe to do twice: a task may be retried.
+        `report_done` takes the number of pieces done, now and then. Work must be safe to do twice: a task may be
+        retried.
         """
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Let what runs fail soon."""
 
 
@@ -79,7 +80,7 @@ class SparkTasks:
         work: Callable[[_Piece], _Result],
         *,
         doing: str,
-        tell: Callable[[int], None] | None = None,
+        report_done: Callable[[int], None] | None = None,
     ) -> list[_Result]:
         if not pieces:
             return []
@@ -88,7 +89,7 @@ class SparkTasks:
         self._context.setJobGroup(group, doing, interruptOnCancel=False)
         self._groups.add(group)
         try:
-            with self._telling(group, tell), spark_errors(doing, code="bulk_failed"):
+            with self._reporting(group, report_done), spark_errors(doing, code="bulk_failed"):
                 found = self._context.parallelize(list(pieces), len(pieces)).map(_caught(work)).collect()
         finally:
             self._groups.discard(group)
@@ -98,14 +99,14 @@ class SparkTasks:
                 raise result.kind(result.message, code=result.code, hint=result.hint, details=result.details)
         return found
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         for group in list(self._groups):
             with contextlib.suppress(Exception):  # the JVM may be gone by now, and with it the job
                 self._context.cancelJobGroup(group)
 
     @contextlib.contextmanager
-    def _telling(self, group: str, tell: Callable[[int], None] | None) -> Iterator[None]:
-        if tell is None:
+    def _reporting(self, group: str, report_done: Callable[[int], None] | None) -> Iterator[None]:
+        if report_done is None:
             yield
             return
         over = threading.Event()
@@ -113,7 +114,7 @@ class SparkTasks:
         def watch() -> None:
             while not over.wait(_LOOK_SECONDS):
                 with contextlib.suppress(Exception):  # a look that fails is a look less
-                    tell(self._done(group))
+                    report_done(self._done(group))
 
         watcher = threading.Thread(target=watch, name="progress", daemon=True)
         watcher.start()

@@ -1,4 +1,4 @@
-"""Doing what upkeep has planned, with Spark: one step at a time, audited, and safe to do again after a crash.
+"""Maintenance steps on Spark: one at a time, audited, and safe to do again after a crash.
 
 Each step is one commit of Iceberg's own, which is validated against the table as it is then. One that loses against a
 commit of events is tried again by the library for a moment; then it fails, leaves some files for the search for
@@ -24,14 +24,14 @@ from frazil.pipeline.commit.target import expire, spark_errors
 POOL = "maintenance"
 TAG = "frazil-maintenance"
 MAX_FILES = 1000
-"""One step takes at most so many files, so that it is done, or given up without much loss, in bounded time."""
+"""One step takes at most so many files, so that it is done, or cancelled without much loss, in bounded time."""
 _SORT_GROUP_FILES = 8
 """Files that are sorted together: within such a group no two files overlap, and Spark spills what it cannot hold."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a step did, as the journal tells it."""
+    """The facts of a finished step, as the journal has them."""
 
     step: MaintenanceStep
     facts: dict[str, Any]
@@ -42,7 +42,7 @@ class Done:
 
 
 class SparkMaintenance:
-    """Runs steps in one thread of the caller's; `give_up` may be called from another."""
+    """Runs steps in one thread of the caller's; `cancel` may be called from another."""
 
     def __init__(self, lake: Lake, session: SparkSession, settings: MaintenanceSettings) -> None:
         self._lake = lake
@@ -65,7 +65,7 @@ class SparkMaintenance:
         return done
 
     def run(self, step: MaintenanceStep) -> Done:
-        """Do it. `Unavailable` means that a commit came first or somebody gave up: nothing changed, try again later."""
+        """Do the step. `Unavailable`: a commit came first, or it was cancelled; nothing changed, it may work later."""
         started = time.monotonic()
         context = self._session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", POOL)
@@ -83,7 +83,7 @@ class SparkMaintenance:
         self._lake.table(step.table).watermark  # noqa: B018 - raises when the step has torn it
         return Done(step, facts, time.monotonic() - started)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """End what `run` is doing in Spark, as a failure of the step."""
         self._session.sparkContext.cancelJobsWithTag(TAG)
 

@@ -24,7 +24,7 @@ _REGISTERS = "artifacts/"
 
 
 class ShelfCleanup:
-    """A timer. Several processes may each have one."""
+    """A job trigger that needs no job. Several processes may each have one."""
 
     def __init__(self, lake: Lake, settings: SearchSettings, kept: Path, note: Callable[..., None]) -> None:
         """`kept` is where builds keep vectors, a folder for each shelf."""
@@ -34,7 +34,7 @@ class ShelfCleanup:
         self._note = note
         self._tidied_at: datetime | None = None
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         if self._tidied_at is not None and now - self._tidied_at < _EVERY:
             return
         self._tidied_at = now

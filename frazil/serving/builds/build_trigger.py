@@ -67,7 +67,7 @@ class BuildTrigger:
         self._settled: dict[str, tuple[str | None, ...]] = {}
         """What shelves that need nothing hang on, as it was; until it changes."""
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         if not self._every or (self._looked_at is not None and now - self._looked_at < _LOOK):
             return
         self._looked_at = now

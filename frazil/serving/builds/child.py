@@ -18,12 +18,13 @@ from typing import Any, TextIO
 
 from frazil.crash import crash_point
 from frazil.errors import FrazilError
+from frazil.registry import ProgressCallback
 from frazil.serving.artifacts.parts.duckdb_part import DuckPart
 from frazil.serving.artifacts.parts.part import ArtifactPart
 from frazil.serving.artifacts.parts.text_part import TextPart
 from frazil.serving.artifacts.parts.vector_part import IndexPart
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.builds.gather_rows import Tell, gather
+from frazil.serving.builds.gather_rows import gather
 from frazil.serving.builds.plan import BuildOrder, BuildPlan
 from frazil.serving.text.layout import TextLayout
 
@@ -32,14 +33,14 @@ NICE = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def built(order: BuildOrder, tell: Tell) -> dict[str, Any]:
+def built(order: BuildOrder, report_progress: ProgressCallback) -> dict[str, Any]:
     """Build the artifact into its folder; the report, as far as it is known here."""
     plan, seconds = order.plan, {}
     began = time.monotonic()
-    gathered = gather(plan, order.spill, tell)
+    gathered = gather(plan, order.spill, report_progress)
     seconds["read"] = round(time.monotonic() - began, 3)
     crash_point("build_gathered")
-    tell({"indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
+    report_progress({"indexed": 0, "of": gathered.taken.kept + gathered.taken.read})
     manifest = write_artifact(gathered.source, order.artifact, _parts(plan), generation=order.generation)
     return {"seconds": {**seconds, **manifest.seconds}, "taken": asdict(gathered.taken)}
 

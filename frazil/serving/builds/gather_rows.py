@@ -7,7 +7,7 @@ without, until all are known; the vectors are put into a mapped file. So a table
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from frazil.embedding import ChunkColumns, Ints, chunk_names, cut_rows, user_vector_chunks, without_deleted
 from frazil.events import id_keys
 from frazil.lake.bulk import read_range
+from frazil.registry import ProgressCallback
 from frazil.serving.artifacts.contents import CHUNK_SCHEMA, ArtifactSource
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.builds.kept_vectors import NAME_SCHEMA, NAMES
@@ -27,8 +28,6 @@ _ROWS, _WITH, _WITHOUT, _VECTORS = "rows.arrow", "with.arrow", "without.arrow", 
 _TELL_ROWS = 20_000
 _BLOCK = 8_192
 
-Tell = Callable[[dict[str, int]], None]
-
 
 @dataclass(frozen=True)
 class Gathered:
@@ -38,7 +37,7 @@ class Gathered:
     """The file with the names of the chunks that have a vector, in their order."""
 
 
-def gather(plan: BuildPlan, folder: Path, tell: Tell) -> Gathered:
+def gather(plan: BuildPlan, folder: Path, report_progress: ProgressCallback) -> Gathered:
     """Read the snapshot into files of this folder, and say what they are to an artifact."""
     schema = _schema(plan)
     stored = StoredVectors(plan)
@@ -52,7 +51,7 @@ def gather(plan: BuildPlan, folder: Path, tell: Tell) -> Gathered:
                 spill.add(there, user_vector_chunks(plan.spec, there)[0] if plan.is_own else cut_rows(plan.spec, there))
                 if read - told >= _TELL_ROWS:
                     told = read
-                    tell({"read": read, "of": total})
+                    report_progress({"read": read, "of": total})
     homes = np.concatenate([np.empty(0, np.int64), *spill.homes])
     vectors, taken = _placed(stored, homes, plan.model.dims, folder / _VECTORS)
     source = ArtifactSource(

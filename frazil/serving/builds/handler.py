@@ -17,7 +17,7 @@ from typing import Any
 from frazil.crash import crash_point
 from frazil.errors import Conflict, FrazilError, Unavailable
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.registry import Job, job_status, open_jobs, submit_job
+from frazil.registry import Job, ProgressCallback, job_status, open_jobs, submit_job
 from frazil.serving.artifacts.manifest import MANIFEST, Manifest, decode_manifest, new_generation
 from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
@@ -32,7 +32,6 @@ from frazil.serving.settings import SearchSettings
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[dict[str, Any]], None]
 KEPT = "kept"
 """Below the folder of builds: the vectors that they keep, a folder for each shelf."""
 _LOOK_SECONDS = 0.1
@@ -72,11 +71,11 @@ class Builds:
         self.turn_seconds = turn_seconds
         self.process = BuildProcess()
 
-    def give_up(self) -> None:
-        self.process.give_up()
+    def cancel(self) -> None:
+        self.process.cancel()
 
-    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
-        return _Run(self, job, parse_build(job.params), tell).run()
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
+        return _Run(self, job, parse_build(job.params), report_progress).run()
 
 
 class _Waits(Exception):
@@ -90,12 +89,12 @@ class _Waits(Exception):
 class _Run:
     """One try of one job."""
 
-    def __init__(self, builds: Builds, job: Job, asked: BuildAsk, tell: Tell) -> None:
+    def __init__(self, builds: Builds, job: Job, asked: BuildAsk, report_progress: ProgressCallback) -> None:
         self._builds = builds
         self._lake = builds.lake
         self._job = job
         self._asked = asked
-        self._tell = tell
+        self._report_progress = report_progress
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
 
@@ -172,7 +171,7 @@ class _Run:
                 raise Unavailable("the pipeline ends", code="build_given_up", hint="the build is done again")
             progress = told.get("progress") or {}
             if "looked_at" in progress:
-                self._tell({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
+                self._report_progress({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
             if time.monotonic() - self._began > self._builds.turn_seconds and self._others_wait():
                 raise _Waits(embedding)
             time.sleep(_LOOK_SECONDS)
@@ -189,7 +188,7 @@ class _Run:
             return {"built": False, "because": "nothing has changed since", **_told(current), **self._times()}
         with workplace(builds.folder / "work") as place:
             crash_point("build_begun")
-            report = builds.process.build(plan, place, new_generation(), self._tell)
+            report = builds.process.build(plan, place, new_generation(), self._report_progress)
             self._seconds |= report["seconds"]
             manifest = decode_manifest((place / "artifact" / MANIFEST).read_bytes())
             entry = self._published(shelf, place / "artifact")

@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError, Unavailable
+from frazil.registry import ProgressCallback
 from frazil.serving.builds.plan import BuildOrder, BuildPlan
 
-Tell = Callable[[dict[str, Any]], None]
 _CHILD = [sys.executable, "-m", "frazil.serving.builds.child"]
 
 
@@ -28,17 +28,17 @@ class BuildLost(FrazilError):
 
 
 class BuildProcess:
-    """One child at a time; another thread may give it up."""
+    """One child at a time; another thread may cancel it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._is_over = False
 
-    def build(self, plan: BuildPlan, place: Path, generation: str, tell: Tell) -> dict[str, Any]:
+    def build(self, plan: BuildPlan, place: Path, generation: str, report_progress: ProgressCallback) -> dict[str, Any]:
         """Build into `place/artifact`, with room for what is on its way in `place/spill`; the child's report.
 
-        Raises what it failed with; `BuildLost` when it was killed, `Unavailable` when it was given up.
+        Raises what it failed with; `BuildLost` when it was killed, `Unavailable` when it was cancelled.
         """
         artifact, spill = place / "artifact", place / "spill"
         artifact.mkdir()
@@ -55,11 +55,11 @@ class BuildProcess:
             for line in child.stdout:
                 last = json.loads(line)
                 if "progress" in last:
-                    tell(last["progress"])
+                    report_progress(last["progress"])
             code = child.wait()
         return self._told(last, code)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Kill what is at work, and begin nothing more."""
         with self._lock:
             self._is_over = True

@@ -44,7 +44,7 @@ class GivenUp(BaseException):
 
 
 class Children:
-    """One child at a time. `give_up` is called from another thread."""
+    """One child at a time. `cancel` is called from another thread."""
 
     def __init__(self, nice: int = 10) -> None:
         self._nice = nice
@@ -77,7 +77,7 @@ class Children:
         found: _Result = result
         return found
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         with self._lock:
             self._given_up = True
             if self._child is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from frazil.embedding import OWN, ModelSettings, ModelSpec, find_model_spec
 from frazil.errors import FrazilError, InvalidInput
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.derived import journal_trials, read_trials
-from frazil.registry import Job
+from frazil.registry import Job, ProgressCallback
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
 from frazil.serving.profiles import Profiles
@@ -28,8 +28,6 @@ from frazil.serving.trials.host import engines, machine
 from frazil.serving.trials.rule import Rule, leading
 from frazil.serving.trials.run import Run
 from frazil.serving.trials.trial_rows import told_trial
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 class Trials:
@@ -50,18 +48,20 @@ class Trials:
         self._scratch = scratch
         self._children = Children(nice)
 
-    def give_up(self) -> None:
-        self._children.give_up()
+    def cancel(self) -> None:
+        self._children.cancel()
 
-    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         asked = parse_trial(job.params)
         table = self._lake.table(asked.table)
         with workplace(self._scratch) as folder:
             if asked.models:
-                return self._compared(job, asked, table, folder, tell)
-            return self._tried(job, asked, table, folder, tell)
+                return self._compared(job, asked, table, folder, report_progress)
+            return self._tried(job, asked, table, folder, report_progress)
 
-    def _tried(self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, tell: Tell) -> dict[str, Any]:
+    def _tried(
+        self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, report_progress: ProgressCallback
+    ) -> dict[str, Any]:
         began = time.monotonic()
         deadline = began + asked.limit_seconds
         shelf, model = shelf_and_model(self._lake, table, asked.profile, asked.model, self._settings)
@@ -77,7 +77,7 @@ class Trials:
             journal_trials(self._lake, table.spec, job.id, rows)
 
         run = Run(job.id, asked, dataset, eval_set, prepared, self._children, journal, known, deadline)
-        run.all(tell)
+        run.all(report_progress)
         rule = Rule.parse(asked.rule)
         won = leading([row for row in run.rows if row["state"] == "ok"], rule)
         return {
@@ -95,7 +95,9 @@ class Trials:
             "seconds": round(time.monotonic() - began, 1),
         }
 
-    def _compared(self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, tell: Tell) -> dict[str, Any]:
+    def _compared(
+        self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, report_progress: ProgressCallback
+    ) -> dict[str, Any]:
         """Each model over the vectors of the same documents, asked the same questions."""
         began = time.monotonic()
         model_of(table.spec)
@@ -111,7 +113,7 @@ class Trials:
         known = {row["model"]: row for row in read_trials(self._lake, table.name, run=job.id)}
         rows = []
         for number, dataset in enumerate(datasets):
-            tell({"compared": number, "of": len(datasets)})
+            report_progress({"compared": number, "of": len(datasets)})
             rows.append(known.get(dataset.model) or self._asked_of(job, asked, dataset, eval_set))
         journal_trials(self._lake, table.spec, job.id, [row for row in rows if row["model"] not in known])
         return {

@@ -20,6 +20,7 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import FrazilError
+from frazil.registry import ProgressCallback
 from frazil.serving.trials.ask import TrialAsk
 from frazil.serving.trials.children import Children, TookTooLong
 from frazil.serving.trials.dataset import Dataset
@@ -34,7 +35,6 @@ from frazil.serving.vectors.config import IndexConfig, default_config
 BATCH_TRIALS = 8
 BATCH_SECONDS = 60.0
 Row = dict[str, Any]
-Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass
@@ -60,14 +60,14 @@ class Run:
         self._journalled_at = time.monotonic()
         self._built: dict[str, tuple[Path, Built]] = {}
 
-    def all(self, tell: Tell) -> None:
+    def all(self, report_progress: ProgressCallback) -> None:
         """Try everything there is time for."""
         wanted = self.ask.search or len(self._grid())
         for config in self._planned():
             if time.monotonic() >= self.deadline:
                 self.left = wanted - len(self.rows)
                 break
-            tell({"tried": len(self.rows), "of": wanted})
+            report_progress({"tried": len(self.rows), "of": wanted})
             self._add(self._trial(config))
             if len(self._waiting) >= BATCH_TRIALS or time.monotonic() - self._journalled_at >= BATCH_SECONDS:
                 self._flush()

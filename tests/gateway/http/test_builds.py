@@ -36,7 +36,7 @@ async def test_a_build_is_asked_for_and_told(gateway: Running, yard: Yard) -> No
         assert (job.id, job.asked_by) == (asked.json()["id"], "admin")
         (running,) = (await gateway.http.get("/v1/status")).json()["jobs"]
         assert (running["id"], running["kind"], running["state"]) == (job.id, "build", "waiting")
-        report = yard.builds.do(job, lambda progress: None)
+        report = yard.builds.run(job, lambda progress: None)
         finish_job(yard.lake.registry, job, {"state": "done", **report})
         told = (await gateway.http.get(f"/v1/jobs/{job.id}")).json()
         assert (told["state"], told["built"], told["shelf"], told["rows"]) == ("done", True, shelf, 2)

@@ -30,7 +30,7 @@ async def notes(gateway: Running, lake: Lake, tmp_path: Path) -> Place:
 
 def do_jobs(place: Place) -> None:
     for job in open_jobs(place.lake.registry, ["embed"]):
-        finish_job(place.lake.registry, job, {"state": "done", **place.job.do(job, lambda progress: None)})
+        finish_job(place.lake.registry, job, {"state": "done", **place.job.run(job, lambda progress: None)})
 
 
 async def test_a_run_is_asked_for_and_told(gateway: Running, notes: Place) -> None:

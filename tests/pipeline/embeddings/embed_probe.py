@@ -16,7 +16,7 @@ def do_embed_jobs(there: Address, models: dict[str, ModelSettings]) -> None:
     lake = there.open()
     doer = Place(lake, models, PIECE_ROWS).job
     for job in open_jobs(lake.registry, [KIND]):
-        finish_job(lake.registry, job, {"state": "done", **doer.do(job, lambda progress: None)})
+        finish_job(lake.registry, job, {"state": "done", **doer.run(job, lambda progress: None)})
 
 
 def delete_model(there: Address, table: str, model: str) -> None:

@@ -63,7 +63,7 @@ class Place:
         return submit_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
 
     def embed(self, table: str = "notes", **options: Any) -> dict[str, Any]:
-        return self.job.do(self.ask(table, **options), lambda progress: None)
+        return self.job.run(self.ask(table, **options), lambda progress: None)
 
     @property
     def job(self) -> Embeddings:

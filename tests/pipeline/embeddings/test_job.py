@@ -183,7 +183,7 @@ def test_a_long_run_lets_others_go_first(
     assert _model(asking) == "wordllama", "it is not the table's before all is embedded"
     for done in (other, *(each for each in open_jobs(asking.lake.registry) if each.id != following.id)):
         finish_job(asking.lake.registry, done, {"state": "done"})
-    rest = asking.job.do(following, lambda progress: None)
+    rest = asking.job.run(following, lambda progress: None)
     assert (rest["known"], rest["embedded"], rest["complete"], rest["is_of_table"]) == (4, 5, True, True)
     assert len(asked(server)) == 9
 

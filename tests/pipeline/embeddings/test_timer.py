@@ -24,12 +24,12 @@ class Clock:
 
     def after(self, seconds: float) -> list[str]:
         self.now += timedelta(seconds=seconds)
-        self.timer.look(self.now)
+        self.timer.poll(self.now)
         return [job.subject for job in open_jobs(self.place.lake.registry, [KIND])]
 
     def do(self, *, fail: bool = False) -> None:
         for job in open_jobs(self.place.lake.registry, [KIND]):
-            result = {"state": "failed"} if fail else self.place.job.do(job, lambda progress: None)
+            result = {"state": "failed"} if fail else self.place.job.run(job, lambda progress: None)
             finish_job(self.place.lake.registry, job, result)
 
 

@@ -16,4 +16,4 @@ SETTINGS = SearchSettings(keep_artifacts=2, grace_seconds=0)
 def do_builds(there: Address, folder: str, own_process: bool = False) -> None:
     yard = Yard(there.open(), Path(folder), SETTINGS, own_process=own_process)
     for job in open_jobs(yard.lake.registry, [KIND]):
-        finish_job(yard.lake.registry, job, {"state": "done", **yard.builds.do(job, lambda progress: None)})
+        finish_job(yard.lake.registry, job, {"state": "done", **yard.builds.run(job, lambda progress: None)})

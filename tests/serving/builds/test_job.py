@@ -232,7 +232,7 @@ def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> 
     (rest,) = open_jobs(yard.lake.registry, ["build"])
     assert rest.id == told["continued_by"] and rest.params["embedding"] == waiting[0].id
     finish_job(yard.lake.registry, waiting[0], {"state": "done", **yard.place.embed()})
-    assert yard.builds.do(rest, lambda progress: None)["built"]
+    assert yard.builds.run(rest, lambda progress: None)["built"]
     assert len(waiting) == 1, "it is not asked for twice"
 
 
@@ -241,7 +241,7 @@ def test_a_build_that_waits_ends_with_its_pipeline(yard: Yard) -> None:
     yard.builds.hands = BuildServices(
         yard.fold, lambda table, model: submit_job(yard.lake.registry, "embed", table.name, {}), yard.say
     )
-    yard.builds.give_up()
+    yard.builds.cancel()
     with pytest.raises(Unavailable, match="pipeline ends"):
         yard.build()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -125,8 +125,8 @@ def test_a_child_that_is_killed_is_told_and_the_next_build_is_whole(
     assert lost.value.code == "build_process_killed" and "SIGKILL" in lost.value.message and lost.value.hint
     assert yard.current() is None and list((yard.folder / "builds" / "work").iterdir()) == []
     monkeypatch.delenv("FRAZIL_CRASH_AT")
-    progress: list[dict[str, int]] = []
-    told = apart.builds.do(apart.ask(), progress.append)
+    progress: list[Mapping[str, Any]] = []
+    told = apart.builds.run(apart.ask(), progress.append)
     assert told["built"] and told["rows"] == 2 and {"indexed": 0, "of": 2} in progress
     assert {row["_id"] for row in apart.fetched().rows} == {"a", "b"}
     # What the child says of an error is an error of ours.

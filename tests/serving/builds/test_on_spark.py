@@ -77,7 +77,7 @@ def test_embeddings_do_not_wait_for_a_load_of_many_pieces(spark_lake: SparkLake)
 
     def load() -> None:
         with contextlib.suppress(FrazilError):
-            long.run([0.2] * 1000, time.sleep, doing="load", tell=lambda done: under_way.set() if done else None)
+            long.run([0.2] * 1000, time.sleep, doing="load", report_done=lambda done: under_way.set() if done else None)
         over.set()
 
     thread = threading.Thread(target=load)
@@ -87,6 +87,6 @@ def test_embeddings_do_not_wait_for_a_load_of_many_pieces(spark_lake: SparkLake)
         assert short.run([0.0, 0.0], time.sleep, doing="embed") == [None, None]
         assert not over.is_set()
     finally:
-        long.give_up()
+        long.cancel()
         thread.join(60)
     assert over.is_set()

@@ -32,13 +32,13 @@ class Clock:
 
     def after(self, seconds: float) -> list[tuple[str, str | None]]:
         self.now += timedelta(seconds=seconds)
-        self.timer.look(self.now)
+        self.timer.poll(self.now)
         return [(job.subject, job.params["profile"]) for job in open_jobs(self.yard.lake.registry, [KIND])]
 
     def do(self, *, fail: bool = False) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for job in open_jobs(self.yard.lake.registry, [KIND]):
-            result = {"state": "failed"} if fail else self.yard.builds.do(job, lambda progress: None)
+            result = {"state": "failed"} if fail else self.yard.builds.run(job, lambda progress: None)
             finish_job(self.yard.lake.registry, job, {"state": "done", **result})
             found.append(result)
         # The artifact was made at the real time.
@@ -152,13 +152,13 @@ def test_the_clean_up_comes_every_hour_and_leaves_what_can_come_back(yard: Yard)
     tidier = ShelfCleanup(yard.lake, SearchSettings(), kept, lambda kind, **words: noted.append((kind, words["table"])))
     now = datetime.now(UTC)
     yard.lake.drop("main.notes")
-    tidier.look(now)
+    tidier.poll(now)
     assert noted == [] and yard.current() is not None, "a dropped table can be brought back"
     yard.lake.undrop("main.notes")
     profiles.delete("exact")
-    tidier.look(now + timedelta(minutes=50))
+    tidier.poll(now + timedelta(minutes=50))
     assert yard.current("main.notes@exact") is not None
-    tidier.look(now + timedelta(minutes=70))
+    tidier.poll(now + timedelta(minutes=70))
     assert noted == [("artifacts_cleared", "main.notes@exact")]
     assert yard.current("main.notes@exact") is None and yard.current() is not None
     assert [folder.name for folder in kept.iterdir()] == ["main.notes"]

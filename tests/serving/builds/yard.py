@@ -17,7 +17,7 @@ from frazil.events.declaration import embeddings_of
 from frazil.lake.catalog import Lake, LakeTable, load_entity
 from frazil.pipeline.embeddings import KIND as EMBED
 from frazil.pipeline.embeddings import EmbedAsk
-from frazil.registry import Job, finish_job, submit_job
+from frazil.registry import Job, ProgressCallback, finish_job, submit_job
 from frazil.serving import SearchSettings
 from frazil.serving.artifacts import MANIFEST, ArtifactEntry, LocalCopies, Manifest, Shelf, decode_manifest, open_shelf
 from frazil.serving.artifacts.contents import Contents
@@ -26,7 +26,7 @@ from frazil.serving.artifacts.verify import verify_artifact
 from frazil.serving.builds import KIND, Builds, BuildServices
 from frazil.serving.builds.child import built
 from frazil.serving.builds.plan import BuildOrder, BuildPlan
-from frazil.serving.builds.process import BuildProcess, Tell
+from frazil.serving.builds.process import BuildProcess
 from tests.entity_model import fold
 from tests.pipeline.embeddings.place import Place
 
@@ -34,11 +34,11 @@ from tests.pipeline.embeddings.place import Place
 class InProcess(BuildProcess):
     """The child's work in this process, pickled on the way as a pipe does."""
 
-    def build(self, plan: BuildPlan, place: Path, generation: str, tell: Tell) -> dict[str, Any]:
+    def build(self, plan: BuildPlan, place: Path, generation: str, report_progress: ProgressCallback) -> dict[str, Any]:
         for name in ("artifact", "spill"):
             (place / name).mkdir()
         order = BuildOrder(plan, place / "artifact", place / "spill", generation, os.getpid())
-        return built(pickle.loads(pickle.dumps(order)), tell)  # noqa: S301
+        return built(pickle.loads(pickle.dumps(order)), report_progress)  # noqa: S301
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Yard:
         asked = EmbedAsk(table.name, model, shadow=is_shadow)
         job = submit_job(self.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
         try:
-            result = {"state": "done", **self.place.job.do(job, lambda progress: None)}
+            result = {"state": "done", **self.place.job.run(job, lambda progress: None)}
         except FrazilError as error:
             result = {"state": "failed", **error.body()}
         finish_job(self.lake.registry, job, result)
@@ -85,7 +85,7 @@ class Yard:
 
     def build(self, table: str = "notes", **options: Any) -> dict[str, Any]:
         job = self.ask(table, **options)
-        told = self.builds.do(job, lambda progress: None)
+        told = self.builds.run(job, lambda progress: None)
         finish_job(self.lake.registry, job, {"state": "done", **told})
         return told
 

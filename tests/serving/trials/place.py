@@ -47,7 +47,7 @@ class TrialPlace:
         return Trials(self.lake, models or {}, SearchSettings(), scratch=self.scratch, nice=0)
 
     def do(self, job: Job) -> dict[str, Any]:
-        return self.doer().do(job, lambda progress: None)
+        return self.doer().run(job, lambda progress: None)
 
     def tried(self, **wanted: Any) -> dict[str, Any]:
         return self.do(self.ask(**wanted))

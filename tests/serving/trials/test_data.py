@@ -100,7 +100,7 @@ def test_models_are_compared_by_what_they_find(own: TrialPlace) -> None:
     place.embed(model="second", shadow=True)
     job = own.ask(models=["wordllama", "second"], queries=20, k=3)
     doer = own.doer({"second": ModelSettings()})
-    told = doer.do(job, lambda progress: None)
+    told = doer.run(job, lambda progress: None)
     first, second = told["models"]
     assert (first["model"], second["model"]) == ("wordllama", "second")
     assert first["state"] == second["state"] == "ok"
@@ -108,7 +108,7 @@ def test_models_are_compared_by_what_they_find(own: TrialPlace) -> None:
     assert 0 < first["mrr"] <= first["hit_rate"]
     rows = own.journal()
     assert [(row["purpose"], row["model"]) for row in rows] == [("model", "wordllama"), ("model", "second")]
-    assert doer.do(job, lambda progress: None)["models"] == told["models"] and len(own.journal()) == 2
+    assert doer.run(job, lambda progress: None)["models"] == told["models"] and len(own.journal()) == 2
 
 
 def test_models_cannot_be_compared_without_vectors_or_without_a_wanted_document(own: TrialPlace) -> None:

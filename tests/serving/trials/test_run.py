@@ -172,7 +172,7 @@ def test_a_run_out_of_time_tells_what_is_left(own: TrialPlace, monkeypatch: pyte
 
 def test_who_gives_up_ends_the_child_and_leaves_the_job(own: TrialPlace) -> None:
     children = Children(0)
-    children.give_up()
+    children.cancel()
     with pytest.raises(GivenUp):
         children.run(Build(Path("/nowhere"), Path("/nowhere"), TrialConfig("flat"), 1), timeout_seconds=5)
     with pytest.raises(TookTooLong):

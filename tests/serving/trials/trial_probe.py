@@ -14,4 +14,4 @@ def do_trial_jobs(where: Address, scratch: str) -> None:
     lake = where.open()
     doer = Trials(lake, {}, SearchSettings(), scratch=Path(scratch), nice=0)
     for job in open_jobs(lake.registry, [KIND]):
-        finish_job(lake.registry, job, {"state": "done", **doer.do(job, lambda progress: None)})
+        finish_job(lake.registry, job, {"state": "done", **doer.run(job, lambda progress: None)})

@@ -30,7 +30,7 @@ class FolderTrigger:
         self._asked: dict[Path, Mark] = {}
         self._looked_at: datetime | None = None
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         last = self._looked_at
         if last is not None and (now - last).total_seconds() < self._settings.look_seconds:
             return

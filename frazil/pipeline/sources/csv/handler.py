@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,13 +53,11 @@ from frazil.pipeline.sources.csv.report import check_tolerance, record_of, repor
 from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
 from frazil.pipeline.sources.csv.task import ROW_ID, CsvTaskResult, LoadStamp, load_piece, spool_piece
 from frazil.pipeline.sources.csv.unpacking import UnpackBudget, UnpackLimits
-from frazil.registry import Job
+from frazil.registry import Job, ProgressCallback
 
 log = logging.getLogger(__name__)
 
 _SENT_ROWS = 50_000
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 class MakeTable(Protocol):
@@ -77,14 +75,14 @@ class CsvLoads:
         self.tasks = tasks
         self.make_table = make_table
 
-    def give_up(self) -> None:
-        self.tasks.give_up()
+    def cancel(self) -> None:
+        self.tasks.cancel()
 
-    def do(self, job: Job, tell: Tell) -> dict[str, Any]:
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         asked = parse_load(job.params)
         try:
             with TemporaryDirectory(prefix="csv-") as spool:
-                report = _Run(self, job, asked, Path(spool)).run(tell)
+                report = _Run(self, job, asked, Path(spool)).run(report_progress)
         except FrazilError as error:
             if not error.transient:
                 _forget_uploads(asked)
@@ -115,9 +113,9 @@ class _Run:
         self._spool = spool
         self._began = time.monotonic()
 
-    def run(self, tell: Tell) -> dict[str, Any]:
+    def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
         table = self._existing()
-        scanned = self._scanned(tell)
+        scanned = self._scanned(report_progress)
         crash_point("after_csv_scan")
         fresh, known = self._fresh(table, scanned)
         if not fresh:
@@ -127,7 +125,7 @@ class _Run:
             return self._completed(table, load_id, known)
         shapes = [shape_of(file) for file in fresh]
         draft = draft_of(self._lake, self._asked, table, shapes, draft_mark(self._job))
-        done = self._worked(draft, table, shapes, load_id, tell)
+        done = self._worked(draft, table, shapes, load_id, report_progress)
         crash_point("after_csv_tasks")
         table = self._shaped(table, shapes, decided_types(draft.facts(done)), draft.location)
         quarantine = self._lake.create_bulk(quarantine_of(table.spec), location=draft.bad_location)
@@ -135,7 +133,7 @@ class _Run:
         if not draft.came_true(table, quarantine, done):
             draft.discard(done)
             crash_point("before_csv_redo")
-            done = self._worked(draft_as_made(self._lake, table, quarantine), table, shapes, load_id, tell)
+            done = self._worked(draft_as_made(self._lake, table, quarantine), table, shapes, load_id, report_progress)
         check_tolerance(done, self._asked.tolerance)
         return self._published(table, quarantine, load_id, fresh, known, done)
 
@@ -160,11 +158,11 @@ class _Run:
             )
         return table
 
-    def _scanned(self, tell: Tell) -> list[CsvFile]:
+    def _scanned(self, report_progress: ProgressCallback) -> list[CsvFile]:
         found = []
         budget = UnpackBudget(self._limits)
         for number, path in enumerate(self._asked.files):
-            tell({"scanned": number, "of": len(self._asked.files)})
+            report_progress({"scanned": number, "of": len(self._asked.files)})
             name = os.path.basename(path) if self._asked.uploaded else path
             found.append(scan_file(Path(path), self._spool, self._asked.options, name=name, budget=budget))
         return found
@@ -187,7 +185,12 @@ class _Run:
         return list(fresh.values()), known
 
     def _worked(
-        self, draft: LoadPlan, table: LakeTable | None, shapes: Sequence[FileColumns], load_id: str, tell: Tell
+        self,
+        draft: LoadPlan,
+        table: LakeTable | None,
+        shapes: Sequence[FileColumns],
+        load_id: str,
+        report_progress: ProgressCallback,
     ) -> list[CsvTaskResult]:
         """What the tasks made of all the files."""
         at = self._job.asked_at
@@ -200,7 +203,9 @@ class _Run:
             pieces = repeated(self._tasks, pieces, self._spool, table=table if self._appends else None)
         work = load_piece if draft.spec.kind != "entity" else partial(spool_piece, folder=str(self._spool))
         doing = f"load {draft.spec.name}"
-        return self._tasks.run(pieces, work, doing=doing, tell=lambda n: tell({"loaded": n, "of": len(pieces)}))
+        return self._tasks.run(
+            pieces, work, doing=doing, report_done=lambda n: report_progress({"loaded": n, "of": len(pieces)})
+        )
 
     def _shaped(
         self,

@@ -7,10 +7,9 @@ try that was cut off is made again from the start, in a new snapshot: what it ha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -40,7 +39,7 @@ from frazil.pipeline.sources.postgres.source_settings import leniency_of, patien
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
 from frazil.pipeline.sources.postgres.target_columns import DATE_COLUMN, archive_spec, fit_columns
-from frazil.registry import Job
+from frazil.registry import Job, ProgressCallback
 
 JOB = "archive postgres"
 NAMESPACE = "archive"
@@ -65,7 +64,7 @@ def archive_database(
     asked: PostgresAsk,
     settings: SourceSettings,
     dsn: Dsn,
-    tell: Callable[[dict[str, Any]], None],
+    report_progress: ProgressCallback,
 ) -> Night:
     """Archive what was asked for. A table that fails has its reason in the report, and the others go on."""
     began = time.monotonic()
@@ -80,7 +79,10 @@ def archive_database(
         crash_point("after_postgres_declare")
         pieces = [piece for table in found for piece in table.pieces]
         done = tasks.run(
-            pieces, load_piece, doing=f"archive {asked.source}", tell=lambda n: tell({"read": n, "of": len(pieces)})
+            pieces,
+            load_piece,
+            doing=f"archive {asked.source}",
+            report_done=lambda n: report_progress({"read": n, "of": len(pieces)}),
         )
         snapshot.check()
         taken_at = snapshot.taken_at

@@ -22,7 +22,7 @@ class ArchiveTrigger:
         self._registry = registry
         self._known = ""
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         tonight = now.date().isoformat()
         if self._at is None or now.time() < self._at or self._known >= tonight:
             return

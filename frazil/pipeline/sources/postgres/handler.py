@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from frazil.pipeline.sources.postgres.ask import PostgresAsk, parse_postgres
 from frazil.pipeline.sources.postgres.refresh import LoadServices, refresh_tables
 from frazil.pipeline.sources.postgres.report import Night
 from frazil.pipeline.sources.postgres.source_settings import read_dsn
-from frazil.registry import Job
+from frazil.registry import Job, ProgressCallback
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +35,16 @@ class PostgresLoads:
         self._reports = reports
         self._mail = mail or MailSettings()
 
-    def give_up(self) -> None:
-        self._tools.tasks.give_up()
+    def cancel(self) -> None:
+        self._tools.tasks.cancel()
 
-    def do(self, job: Job, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         asked = parse_postgres(job.params)
         settings = self._source(asked)
         dsn = read_dsn(asked.source, settings)
         if asked.what != "archive":
-            return refresh_tables(self._tools, job, asked, settings, dsn, tell)
-        night = archive_database(self._tools.lake, self._tools.tasks, job, asked, settings, dsn, tell)
+            return refresh_tables(self._tools, job, asked, settings, dsn, report_progress)
+        night = archive_database(self._tools.lake, self._tools.tasks, job, asked, settings, dsn, report_progress)
         return {**night.body(), **self._told(night, job)}
 
     def _source(self, asked: PostgresAsk) -> SourceSettings:

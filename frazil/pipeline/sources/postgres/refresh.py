@@ -49,12 +49,10 @@ from frazil.pipeline.sources.postgres.source_settings import leniency_of, patien
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import Range, ranges_of
 from frazil.pipeline.sources.postgres.target_columns import Fitted, fit_columns
-from frazil.registry import Job
+from frazil.registry import Job, ProgressCallback
 
 _SETTLE_SECONDS = 600.0
 _MAX_KNOWN_IDS = 5_000_000
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,12 @@ class LoadServices:
 
 
 def refresh_tables(
-    tools: LoadServices, job: Job, asked: PostgresAsk, settings: SourceSettings, dsn: Dsn, tell: Tell
+    tools: LoadServices,
+    job: Job,
+    asked: PostgresAsk,
+    settings: SourceSettings,
+    dsn: Dsn,
+    report_progress: ProgressCallback,
 ) -> dict[str, Any]:
     """Do it, and tell what came of it."""
     selection = select(dsn, settings.in_schema, asked.tables, (), patience=patience_of(settings))
@@ -79,7 +82,7 @@ def refresh_tables(
     with exported(dsn, selection, patience=patience_of(settings)) as snapshot:
         if snapshot.refused:
             raise snapshot.refused[0].error
-        return _Refresh(tools, job, asked, settings, dsn, snapshot, snapshot.tables[0]).run(tell)
+        return _Refresh(tools, job, asked, settings, dsn, snapshot, snapshot.tables[0]).run(report_progress)
 
 
 class _Refresh:
@@ -112,7 +115,7 @@ class _Refresh:
     def _job_name(self) -> str:
         return f"{self._asked.what} postgres"
 
-    def run(self, tell: Tell) -> dict[str, Any]:
+    def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
         target = self._target()
         read = self._cursor(target)
         if read is not None and self._asked.overlap and not self._key:
@@ -151,8 +154,8 @@ class _Refresh:
             for number, within in enumerate(ranges)
         ]
         if target.spec.kind == "entity":
-            return self._into_entity(load_entity(self._lake, target.name), pieces, read, tell)
-        return self._into_log(target, pieces, read, tell)
+            return self._into_entity(load_entity(self._lake, target.name), pieces, read, report_progress)
+        return self._into_log(target, pieces, read, report_progress)
 
     @property
     def _load_id(self) -> str:
@@ -228,7 +231,7 @@ class _Refresh:
     # Into a log
 
     def _into_log(
-        self, target: LakeTable, pieces: Sequence[RowPiece], read: CursorRead | None, tell: Tell
+        self, target: LakeTable, pieces: Sequence[RowPiece], read: CursorRead | None, report_progress: ProgressCallback
     ) -> dict[str, Any]:
         finished = self._finished(target)
         if finished is not None:
@@ -237,7 +240,10 @@ class _Refresh:
         known = self._known_ids(target, read)
         work = [replace(piece, files=files, known=known) for piece in pieces]
         done = self._tools.tasks.run(
-            work, load_rows, doing=f"load {target.name}", tell=lambda n: tell({"read": n, "of": len(work)})
+            work,
+            load_rows,
+            doing=f"load {target.name}",
+            report_done=lambda n: report_progress({"read": n, "of": len(work)}),
         )
         self._snapshot.check()
         crash_point("after_refresh_read")
@@ -282,22 +288,25 @@ class _Refresh:
     # Into an entity
 
     def _into_entity(
-        self, entity: Entity, pieces: Sequence[RowPiece], read: CursorRead | None, tell: Tell
+        self, entity: Entity, pieces: Sequence[RowPiece], read: CursorRead | None, report_progress: ProgressCallback
     ) -> dict[str, Any]:
         target = entity.base
         with TemporaryDirectory(prefix="postgres-") as folder:
             work = [replace(piece, folder=folder) for piece in pieces]
             done = self._tools.tasks.run(
-                work, spool_rows, doing=f"load {target.name}", tell=lambda n: tell({"read": n, "of": len(work)})
+                work,
+                spool_rows,
+                doing=f"load {target.name}",
+                report_done=lambda n: report_progress({"read": n, "of": len(work)}),
             )
             self._snapshot.check()
             crash_point("after_refresh_spooled")
             rows = sum(piece.rows for piece in done)
             if read is not None:
                 counts = {"upserts": rows}
-                token = self._sent(entity, Path(folder), "upsert", tell)
+                token = self._sent(entity, Path(folder), "upsert", report_progress)
             else:
-                counts, token = self._sent_difference(entity, Path(folder), rows, tell)
+                counts, token = self._sent_difference(entity, Path(folder), rows, report_progress)
         crash_point("after_refresh_sent")
         record = self._record(rows, read, **counts)
         begin_load(self._lake.registry, target.uuid, record)
@@ -306,7 +315,7 @@ class _Refresh:
         return {**self._told(target, record), "token": str(token) if token else None}
 
     def _sent_difference(
-        self, entity: Entity, folder: Path, rows: int, tell: Tell
+        self, entity: Entity, folder: Path, rows: int, report_progress: ProgressCallback
     ) -> tuple[dict[str, int], Token | None]:
         """Publish what the source has otherwise than the entity, and delete what it has not."""
         from frazil.pipeline.sources.postgres.entity_diff import changed_and_gone
@@ -326,12 +335,15 @@ class _Refresh:
             schema=pa.schema([(name, column.type.arrow) for name, column in entity.spec.columns.items()]),
         )
         crash_point("after_refresh_compared")
-        tokens = [self._sent(entity, changed, "upsert", tell), self._sent(entity, gone, "delete", tell)]
+        tokens = [
+            self._sent(entity, changed, "upsert", report_progress),
+            self._sent(entity, gone, "delete", report_progress),
+        ]
         upserts, deletes = (_count(part) for part in (changed, gone))
         counts = {"upserts": upserts, "deletes": deletes, "unchanged": rows - upserts}
         return counts, next((token for token in reversed(tokens) if token is not None), None)
 
-    def _sent(self, entity: Entity, folder: Path, op: str, tell: Tell) -> Token | None:
+    def _sent(self, entity: Entity, folder: Path, op: str, report_progress: ProgressCallback) -> Token | None:
         """Send the rows of every file; again after a kill, with the same ids where the rows are the same."""
         token: Token | None = None
         words = {"source": self._source[:256], "actor": self._job.asked_by or None}
@@ -343,7 +355,7 @@ class _Refresh:
                 events = as_events(entity.history.spec, rows, ids, op=op, words=words, at=self._job.asked_at)
                 token = self._tools.sender.send(entity.history, events)
                 sent += rows.num_rows
-                tell({"sent": sent, "of": sent})
+                report_progress({"sent": sent, "of": sent})
                 crash_point("amid_refresh_sent")
         return token
 

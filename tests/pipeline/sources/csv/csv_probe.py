@@ -20,4 +20,4 @@ def do_csv_jobs(there: Address, sent: Path) -> None:
 
     loads = CsvLoads(lake, InProcessTasks(), make, FolderSender(sent))
     for job in open_jobs(lake.registry, ["csv"]):
-        finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
+        finish_job(lake.registry, job, {"state": "done", **loads.run(job, lambda progress: None)})

@@ -52,7 +52,7 @@ class Place:
 
         job: Job = submit_job(self.lake.registry, "csv", table, {"table": table, "files": files, **options})
         try:
-            told = CsvLoads(self.lake, self.tasks, make, KeptSender()).do(job, lambda progress: None)
+            told = CsvLoads(self.lake, self.tasks, make, KeptSender()).run(job, lambda progress: None)
         except FrazilError as error:
             return error.code, error.details
         wanted = ("rows_in", "rows_out", "quarantined", "bytes_in", "by_column", "files", "mode")

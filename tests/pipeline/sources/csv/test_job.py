@@ -60,7 +60,7 @@ class Place:
         return submit_job(self.lake.registry, "csv", table, params, asked_by="someone")
 
     def load(self, *files: str, **options: Any) -> dict[str, Any]:
-        return self.loads.do(self.ask(*files, **options), lambda progress: None)
+        return self.loads.run(self.ask(*files, **options), lambda progress: None)
 
     def table(self, name: str = "main.orders") -> LakeTable:
         return self.lake.table(name)
@@ -264,7 +264,7 @@ def test_what_cannot_be_loaded_says_so(place: Place) -> None:
     for params, code in cases:
         job = submit_job(place.lake.registry, "csv", "orders", {"table": "orders", **params})
         with pytest.raises(FrazilError) as refused:
-            place.loads.do(job, lambda progress: None)
+            place.loads.run(job, lambda progress: None)
         assert refused.value.code == code, refused.value
     assert place.lake.names() == []
 
@@ -293,7 +293,7 @@ def test_rows_go_to_an_entity_as_upserts(place: Place) -> None:
     path = place.file("p.csv", "id,name\n1,Ada\n,nobody\n2,Grace\n")
     told = place.load(path, table="persons", max_bad="50%")
     assert (told["rows_out"], told["quarantined"]) == (2, 1)
-    place.loads.do(place.ask(place.file("p2.csv", "id,name\n1,Ada L.\n"), table="persons"), lambda progress: None)
+    place.loads.run(place.ask(place.file("p2.csv", "id,name\n1,Ada L.\n"), table="persons"), lambda progress: None)
     assert [(row["_op"], row["id"], row["name"], row["_source"]) for row in place.sender.rows] == [
         ("upsert", 1, "Ada", "csv:p.csv"),
         ("upsert", 2, "Grace", "csv:p.csv"),

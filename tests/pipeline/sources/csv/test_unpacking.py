@@ -229,7 +229,7 @@ def test_a_load_that_explodes_fails_with_a_report_and_makes_no_table(
     job = submit_job(place.lake.registry, "csv", "main.orders", params, asked_by="someone")
     loads = CsvLoads(place.lake, InProcessTasks(), place.loads.make_table, place.sender, UnpackLimits(max_ratio=100))
     with pytest.raises(TooLarge) as caught:
-        loads.do(job, lambda progress: None)
+        loads.run(job, lambda progress: None)
     assert caught.value.code == "file_explodes" and str(place.folder) not in str(caught.value.body())
     assert caught.value.message.startswith("orders.csv.gz ")
     with pytest.raises(NotFound):

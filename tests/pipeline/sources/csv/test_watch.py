@@ -33,7 +33,7 @@ class Watched:
         """Look so often, two seconds apart; the files that are asked for then."""
         for _ in range(times):
             self._now += timedelta(seconds=2)
-            self._watch.look(self._now)
+            self._watch.poll(self._now)
         return self.asked()
 
     def asked(self) -> list[str]:
@@ -113,5 +113,5 @@ def test_it_does_not_look_more_often_than_it_should(watched: Watched) -> None:
     (watched.folder / "a.csv").write_text("n\n")
     for _ in range(20):
         watched._now += timedelta(seconds=0.1)
-        watched._watch.look(watched._now)
+        watched._watch.poll(watched._now)
     assert watched.asked() == []

@@ -27,4 +27,4 @@ def do_postgres_jobs(there: Address, dsn_file: Path, schema: str, sent: Path) ->
     source = SourceSettings.model_validate({"dsn_file": dsn_file, "schema": schema})
     loads = PostgresLoads(tools(lake, sender=FolderSender(sent)), {"shop": source}, reports=sent)
     for job in open_jobs(lake.registry, ["postgres"]):
-        finish_job(lake.registry, job, {"state": "done", **loads.do(job, lambda progress: None)})
+        finish_job(lake.registry, job, {"state": "done", **loads.run(job, lambda progress: None)})

@@ -54,7 +54,7 @@ class Place:
 
     def archive(self, night: date, **asked: Any) -> dict[str, Any]:
         job = self.ask(night, **asked)
-        told = self.loads().do(job, lambda progress: None)
+        told = self.loads().run(job, lambda progress: None)
         finish_job(self.lake.registry, job, {"state": "done"})
         return told
 
@@ -152,7 +152,7 @@ def test_all_tables_are_of_one_moment(place: Place) -> None:
             place.sql("BEGIN", "DELETE FROM a", "INSERT INTO b VALUES (1)", "COMMIT")
             return done + super().run(pieces[half:], work, **words)
 
-    place.loads(Moving()).do(place.ask(MONDAY, tables=["a", "b"]), lambda progress: None)
+    place.loads(Moving()).run(place.ask(MONDAY, tables=["a", "b"]), lambda progress: None)
     assert (len(place.rows("a")), len(place.rows("b"))) == (1, 0)
 
 
@@ -196,7 +196,7 @@ def test_a_mail_that_fails_is_told_and_the_night_is_archived(
 
         def archived(password: str) -> dict[str, Any]:
             mail = MailSettings.model_validate({**words, "port": mailbox.port, "password": password})
-            told.append(place.loads(mail=mail).do(place.ask(MONDAY), lambda progress: None))
+            told.append(place.loads(mail=mail).run(place.ask(MONDAY), lambda progress: None))
             return told[-1]
 
         right, wrong = archived("right-and-secret"), archived("wrong-and-secret")
@@ -246,8 +246,8 @@ def test_a_night_is_asked_for_once_when_its_time_has_come(place: Place) -> None:
     for _ in range(2):  # a restart forgets nothing
         nightly = ArchiveTrigger("shop", settings, registry)
         for hour, minute in ((0, 0), (2, 29), (2, 30), (2, 31), (23, 59)):
-            nightly.look(datetime(2026, 11, 16, hour, minute, tzinfo=UTC))
+            nightly.poll(datetime(2026, 11, 16, hour, minute, tzinfo=UTC))
 
     assert [job.params["run_date"] for job in open_jobs(registry)] == ["2026-11-16"]
-    nightly.look(datetime(2026, 11, 17, 2, 30, tzinfo=UTC))
+    nightly.poll(datetime(2026, 11, 17, 2, 30, tzinfo=UTC))
     assert [job.params["run_date"] for job in open_jobs(registry)] == ["2026-11-16", "2026-11-17"]

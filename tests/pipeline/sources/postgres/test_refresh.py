@@ -43,7 +43,7 @@ class Place:
     def do(self, job: Job) -> dict[str, Any]:
         settings = SourceSettings.model_validate({"dsn_file": self.folder / "dsn", "schema": self.schema})
         loads = PostgresLoads(tools(self.lake, sender=self.sender), {"shop": settings}, reports=self.folder / "reports")
-        return loads.do(job, lambda progress: None)
+        return loads.run(job, lambda progress: None)
 
     def load(self, what: str, table: str, **asked: Any) -> dict[str, Any]:
         return self.do(self.ask(what, table, **asked))

@@ -111,7 +111,7 @@ class Around:
         async with self.tools(session) as tools:
             loads = PostgresLoads(tools, {"shop": self.source}, reports=self.folder)
             for job in open_jobs(tools.lake.registry, ["postgres"]):
-                reports.append(await asyncio.to_thread(loads.do, job, lambda progress: None))
+                reports.append(await asyncio.to_thread(loads.run, job, lambda progress: None))
                 finish_job(tools.lake.registry, job, {"state": "done"})
         return reports
 

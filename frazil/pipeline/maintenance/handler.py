@@ -1,0 +1,41 @@
+"""Handler of maintenance jobs: the steps that somebody asked for, also where the schedule is off."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from frazil.errors import FrazilError
+from frazil.lake import MaintenanceSettings
+from frazil.lake.maintenance import requested_steps
+from frazil.pipeline.maintenance.steps import MaintenanceSteps
+from frazil.registry import Job, ProgressCallback
+
+
+class MaintenanceJobs:
+    def __init__(self, steps: MaintenanceSteps, settings: MaintenanceSettings, *, snapshot_budget: int) -> None:
+        self._steps = steps
+        self._settings = settings
+        self._snapshot_budget = snapshot_budget
+
+    def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
+        """A step that lost against a commit, or that gave way, is tried again with those after it."""
+        try:
+            table, health, _ = self._steps.examine(job.subject)
+            steps = requested_steps(
+                str(job.params.get("what")),
+                table.spec,
+                health,
+                self._settings,
+                snapshot_budget=self._snapshot_budget,
+                now=datetime.now(UTC),
+                sort=tuple(job.params.get("sort") or ()),
+                all_snapshots=bool(job.params.get("all_snapshots")),
+            )
+            return {"steps": [self._steps.run(step).body() for step in steps]}
+        except FrazilError as error:
+            self._steps.failed(job.subject, error)
+            raise
+
+    def cancel(self) -> None:
+        self._steps.cancel()
