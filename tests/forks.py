@@ -22,7 +22,7 @@ context.set_forkserver_preload(
         "frazil.bus.nats",
         "frazil.gateway.purge",
         "frazil.gateway.search.held_shelf",
-        "frazil.runtime.declare",
+        "frazil.tables.create",
         "frazil.pipeline.sources.csv.handler",
         "frazil.pipeline.embeddings.handler",
         "frazil.pipeline.sources.postgres.handler",

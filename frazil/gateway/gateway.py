@@ -16,11 +16,9 @@ from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
 from frazil.events import Mark
 from frazil.events.declaration import Partition, PartitionKey, TableSpec, parse_table
 from frazil.events.decoding import NDJSON, Limits, decode_events
-from frazil.gateway.ingest.declarations import Declarations
-from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.ingest.marks import check_reached, until_committed
 from frazil.gateway.ingest.partition_budget import PartitionBudget
-from frazil.gateway.ingest.receipt import PreparedEvents, Receipt, SchemaMoved, TableReplaced
+from frazil.gateway.ingest.receipt import PreparedEvents, Receipt
 from frazil.gateway.ingest.table_writers import TableWriters
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.queries import Queries
@@ -33,6 +31,7 @@ from frazil.serving import SearchSettings
 from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
+from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
@@ -104,7 +103,6 @@ class Gateway:
             window_seconds=ingest.dedupe_window_hours * 3600,
             spill_folder=spill_folder,
         )
-        self.declarations = Declarations(bus=bus, lake=lake, directory=self.directory, journal=journal)
         self.limits = Limits(
             max_body_bytes=int(ingest.max_body_bytes),
             max_event_bytes=int(ingest.max_event_bytes),

@@ -21,13 +21,13 @@ from frazil.pipeline.sources.csv import CsvLoads, FolderTrigger, UnpackLimits
 from frazil.pipeline.sources.postgres import ArchiveTrigger, LoadServices, PostgresLoads
 from frazil.registry import Job, submit_job
 from frazil.runtime.data_dir import DataDir
-from frazil.runtime.declare import make_table
 from frazil.serving.artifacts import ShelfCleanup, announce
 from frazil.serving.builds import KEPT, Builds, BuildServices, BuildTrigger
 from frazil.serving.builds import KIND as BUILD
 from frazil.serving.trials import KIND as TRIAL
 from frazil.serving.trials import Trials
 from frazil.settings import Settings
+from frazil.tables import create_table
 
 if TYPE_CHECKING:
     from frazil.runtime import Backends
@@ -57,7 +57,7 @@ def job_handlers(
     loop = asyncio.get_running_loop()
 
     def make(spec: TableSpec, *, location: str | None = None) -> LakeTable:
-        making = make_table(parts.bus, parts.lake, spec, location=location)
+        making = create_table(parts.bus, parts.lake, spec, location=location)
         return asyncio.run_coroutine_threadsafe(making, loop).result()
 
     def fold(name: str) -> None:

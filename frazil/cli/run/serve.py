@@ -40,11 +40,11 @@ async def _serve_gateway(settings: Settings) -> None:
     from frazil.access import AccessControl
     from frazil.gateway import Gateway
     from frazil.gateway.http import listen, serve
-    from frazil.gateway.ingest import TableDirectory
     from frazil.gateway.search import ServedTables
     from frazil.runtime import open_parts
     from frazil.runtime.data_dir import DataDir
     from frazil.serving.sql import QueryPool
+    from frazil.tables import TableDirectory
 
     directory = DataDir(settings.data_dir)
     directory.prepare()

@@ -11,8 +11,8 @@ from frazil.errors import FrazilError
 from frazil.events import Token, first_position, sequence_of
 from frazil.events.declaration import history_of
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.http.provenance import age_of_load, is_only_loaded, provenance
 from frazil.lake.catalog import LakeTable
+from frazil.tables import is_only_loaded, load_age_seconds, table_lineage
 
 _PATIENCE_SECONDS = 1.0
 _SNAPSHOTS_TOLD = 20
@@ -102,7 +102,7 @@ class TableStatus:
             "files": table.files,
             "bytes": table.bytes,
             **await self.status(table),
-            **await asyncio.to_thread(provenance, self._gateway.lake.registry, table),
+            **await asyncio.to_thread(table_lineage, self._gateway.lake.registry, table),
             "snapshots": [
                 {
                     "snapshot_id": snapshot.snapshot_id,
@@ -129,7 +129,7 @@ def _freshness(table: LakeTable, standing: StreamLag) -> dict[str, Any]:
     target = table.spec.freshness_target_seconds
     age = standing.lag_seconds
     if loaded := is_only_loaded(table, standing.watermark) and standing.lag_events == 0:
-        age = age_of_load(table)
+        age = load_age_seconds(table)
     is_known = target is not None and (age is not None or loaded)
     met = age is not None and target is not None and age <= target if is_known else None
     return {"target_seconds": target, "age_seconds": age, "met": met}

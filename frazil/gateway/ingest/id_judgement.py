@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from frazil.errors import Conflict
 from frazil.events import IS_NEW, Ints, Keys, differing_rows
-from frazil.gateway.ingest.index import StreamIds
 from frazil.gateway.ingest.original_events import Originals
 from frazil.gateway.ingest.receipt import Submission
+from frazil.tables import StreamIds
 
 _T = TypeVar("_T")
 _MAX_DETAILS = 100

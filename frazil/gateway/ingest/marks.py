@@ -6,10 +6,10 @@ import asyncio
 
 from frazil.errors import Conflict, FrazilError
 from frazil.events import Mark
-from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.ingest.table_writer import TableWriter
 from frazil.lake.catalog import LakeTable
 from frazil.lake.recovery import lost_ranges
+from frazil.tables import TableDirectory
 
 _HEAD_SECONDS = 2.0
 

@@ -1,4 +1,4 @@
-"""What goes into a writer and what comes out of it."""
+"""Submissions and receipts: the events that go into a writer, and the answer that comes out of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.errors import FrazilError, Unavailable
 from frazil.events import Ints, Keys, Token, id_keys
 from frazil.events.declaration import TableSpec
+from frazil.tables import received_us
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,6 @@ class Receipt:
             "duplicates": self.duplicates,
             "token": str(self.token),
         }
-
-
-class TableReplaced(Unavailable):
-    """The table was dropped, or another took its name, while this was under way: find it again."""
-
-    code = "table_replaced"
-
-
-class SchemaMoved(FrazilError):
-    """The table changed while the request was decoded, and the two do not fit: decode it again."""
-
-    code = "schema_moved"
-    status = 503
-    transient = True
 
 
 @dataclass(frozen=True)
@@ -87,11 +73,3 @@ class Submission:
     def answer(self, receipt: Receipt) -> None:
         if not self.done.done():
             self.done.set_result(receipt)
-
-
-def received_us(events: pa.RecordBatch | pa.Table) -> Ints:
-    column = events.column("_received_at")
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    times: Ints = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return times

@@ -36,16 +36,23 @@ from frazil.events import (
     sequence_of,
 )
 from frazil.events.declaration import TableSpec, dead_letters_of
-from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.ingest.id_judgement import JudgedGroup, judge
-from frazil.gateway.ingest.index import Backlog, StreamIds
 from frazil.gateway.ingest.original_events import Originals
-from frazil.gateway.ingest.receipt import PreparedEvents, Receipt, SchemaMoved, Submission, TableReplaced
-from frazil.gateway.ingest.tail import LiveTail, TailMemory
-from frazil.gateway.ingest.upload_progress import UploadProgress
+from frazil.gateway.ingest.receipt import PreparedEvents, Receipt, Submission
 from frazil.gateway.metrics import Metrics
 from frazil.lake.catalog import LakeTable
 from frazil.lake.commit import dead_positions
+from frazil.tables import (
+    Backlog,
+    LiveTail,
+    SchemaMoved,
+    StreamIds,
+    TableDirectory,
+    TableReplaced,
+    TailMemory,
+    WarmUpProgress,
+    source_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +111,7 @@ class TableWriter:
         self._looking: asyncio.Task[None] | None = None
         self._known: _Known | None = None
         self._behind = False
-        self._progress: UploadProgress | None = None
+        self._progress: WarmUpProgress | None = None
         """Of the warm-up, while there is one and it has begun."""
         self._closed = False
         self._letters_at: str | None = None

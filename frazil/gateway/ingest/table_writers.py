@@ -9,12 +9,10 @@ from pathlib import Path
 
 from frazil.bus import EventBus
 from frazil.errors import FrazilError
-from frazil.gateway.ingest.directory import TableDirectory, source_of
-from frazil.gateway.ingest.index import Backlog
 from frazil.gateway.ingest.table_writer import TAIL_BYTES, TableWriter
-from frazil.gateway.ingest.tail import TailMemory
 from frazil.gateway.metrics import Metrics
 from frazil.lake.catalog import LakeTable
+from frazil.tables import Backlog, TableDirectory, TailMemory, source_of
 
 log = logging.getLogger(__name__)
 _WARM_UPS_AT_A_TIME = 2

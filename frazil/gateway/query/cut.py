@@ -18,11 +18,10 @@ import pyarrow as pa
 from frazil.access import ReadGrant
 from frazil.errors import Unavailable
 from frazil.events import Token
-from frazil.gateway.ingest.directory import source_of
-from frazil.gateway.ingest.tail import LiveTail
 from frazil.gateway.query.entities import EntitySnapshot, overlay_on_base
 from frazil.lake.catalog import LakeTable, SnapshotInfo, columns_at
 from frazil.serving.sql import Relation, TableRef, TailRows
+from frazil.tables import LiveTail, source_of
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import Any
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
-from frazil.gateway.ingest.receipt import SchemaMoved, TableReplaced
 from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved, CutTable
 from frazil.gateway.query.resolve import Resolver
 from frazil.serving.sql import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
+from frazil.tables import SchemaMoved, TableReplaced
 
 AUDIT_TABLE = "system.audit"
 _TRIES = 4

@@ -17,10 +17,10 @@ from frazil.access import Identity, ReadGrant
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
 from frazil.events.declaration import history_of
-from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.queries import Queries
 from frazil.lake.catalog import LakeTable, SnapshotInfo, snapshot_by_id, snapshot_with, watermark_at
+from frazil.tables import TableDirectory
 
 MAX_CHANGES = 10_000
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from frazil.access import ReadGrant
 from frazil.events import Token, first_position
 from frazil.events.declaration import history_of
-from frazil.gateway.ingest.directory import TableDirectory, source_of
 from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.cut import CutMoved, TableSource
 from frazil.gateway.query.resolve import Resolver
 from frazil.lake.catalog import LakeTable
 from frazil.serving.sql import Relation, TableRef
+from frazil.tables import TableDirectory, source_of
 
 # Everything: what a caller may see of it is decided on the documents, not when they are fed.
 _ALL = ReadGrant()

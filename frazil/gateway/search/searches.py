@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
-from frazil.gateway.ingest.directory import TableDirectory
-from frazil.gateway.ingest.receipt import SchemaMoved, TableReplaced
 from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
@@ -35,6 +33,7 @@ from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.sql.worker import RowSelection
+from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
 
 _TRIES = 6
 _BEHIND_SECONDS = 0.25

@@ -23,7 +23,6 @@ from prometheus_client import Metric
 from frazil.bus import EventBus
 from frazil.embedding import OWN, ModelSettings
 from frazil.errors import FrazilError, InvalidInput, NotFound, Unavailable
-from frazil.gateway.ingest.directory import TableDirectory
 from frazil.gateway.metrics import counter, gauge
 from frazil.gateway.search.following import Following, FollowPace, to_its_end
 from frazil.gateway.search.held_shelf import HeldShelf, Moved, Served
@@ -34,6 +33,7 @@ from frazil.lake.derived import embedded_up_to, embeddings_table
 from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.artifacts import LocalCopies, open_shelf, shelf_names
 from frazil.storage import Journal
+from frazil.tables import TableDirectory
 
 __all__ = ["Held", "Served", "ServedTables", "new_reader"]
 

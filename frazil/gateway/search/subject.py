@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from frazil.embedding import OWN, Model
 from frazil.events.declaration import Chunking, TableSpec
-from frazil.gateway.ingest.directory import Source, source_of
 from frazil.lake.catalog import LakeTable
 from frazil.serving import Profile, search
 from frazil.serving.artifacts import ArtifactEntry
+from frazil.tables import Source, source_of
 
 if TYPE_CHECKING:
     from frazil.serving.search import Searchable

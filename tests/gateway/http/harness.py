@@ -19,7 +19,6 @@ from frazil.events import IS_NEW, IdWindow, complete_messages, first_position, i
 from frazil.gateway import Gateway
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.bodies import BodyReader
-from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.search import ServedTables
 from frazil.gateway.search.following import FollowPace
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable
@@ -28,6 +27,7 @@ from frazil.serving import SearchSettings
 from frazil.serving.sql import QueryPool
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
+from frazil.tables import TableDirectory
 
 TOKEN = "frz_a-token-for-tests-that-is-long-enough-to-be-one"
 PATIENCE_SECONDS = 120.0

@@ -16,8 +16,8 @@ from frazil.events.declaration import parse_table
 from frazil.gateway import purge as purging
 from frazil.lake.catalog import Lake, LakeTable, begin_purge, drop_entity, plan_purge
 from frazil.lake.recovery import repair_catalog
-from frazil.runtime.declare import make_table
 from frazil.storage import Journal, local_path
+from frazil.tables import create_table
 from tests.contract.servers import running_nats
 from tests.gateway.http.harness import Running, commit, event
 from tests.kills import Address, address, killed_at
@@ -73,7 +73,7 @@ async def _bus(place: Place) -> EventBus:
 async def _declared(bus: EventBus, lake: Lake, **declared: Any) -> LakeTable:
     """A table with a row in it, and an event on its stream."""
     spec = parse_table({"name": "orders", "columns": {"v": "long"}, **declared})
-    table = await make_table(bus, lake, spec)
+    table = await create_table(bus, lake, spec)
     written = lake.table("main.orders__history") if spec.kind == "entity" else table
     stream = await bus.open(written.stream)
     await send(stream, events(written.spec, ["a"], v=[1]))

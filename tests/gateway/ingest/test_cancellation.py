@@ -9,9 +9,9 @@ import pytest
 
 from frazil.errors import Unavailable
 from frazil.events.decoding import Limits, decode_events
-from frazil.gateway.ingest.index import StreamIds
 from frazil.gateway.ingest.receipt import PreparedEvents
 from frazil.gateway.ingest.table_writer import TableWriter
+from frazil.tables import StreamIds
 from tests.gateway.http.harness import Running, event, ndjson
 
 

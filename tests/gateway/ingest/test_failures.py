@@ -11,8 +11,8 @@ from frazil.bus import open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
 from frazil.gateway import gateway as gateway_module
-from frazil.gateway.ingest.index import StreamIds
 from frazil.lake.catalog import Lake
+from frazil.tables import StreamIds
 from tests.contract.servers import running_nats
 from tests.gateway.http.conftest import STREAM_BYTES
 from tests.gateway.http.harness import Running, commit, event, eventually, on_the_bus, running, stored_ids

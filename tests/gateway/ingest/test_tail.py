@@ -16,9 +16,8 @@ from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap
 from frazil.events import encode, first_position
 from frazil.events.declaration import TableSpec, parse_table
-from frazil.gateway.ingest.receipt import SchemaMoved
-from frazil.gateway.ingest.tail import LiveTail, TailMemory
 from frazil.lake.catalog import Lake
+from frazil.tables import LiveTail, SchemaMoved, TailMemory
 from tests.gateway.http.harness import Running, commit, event, running
 
 SPEC = parse_table({"name": "orders", "columns": {"item": "string"}})

@@ -11,8 +11,8 @@ import pytest
 from frazil.bus import Delivery
 from frazil.bus.memory import MemoryBus, MemoryStream
 from frazil.gateway import gateway as gateway_module
-from frazil.gateway.ingest.upload_progress import UploadProgress
 from frazil.lake.catalog import Lake
+from frazil.tables import WarmUpProgress
 from tests.gateway.http.harness import event, running
 
 BACKLOG = 400
@@ -53,7 +53,7 @@ async def test_retry_after_falls_with_what_was_read(
 
 def test_the_rest_takes_as_long_as_what_was_done() -> None:
     now = 0.0
-    progress = UploadProgress(clock=lambda: now)
+    progress = WarmUpProgress(clock=lambda: now)
 
     def told() -> tuple[float | None, float | None]:
         return progress.done, progress.seconds_left

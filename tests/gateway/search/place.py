@@ -14,19 +14,18 @@ from typing import Any
 from frazil.bus import EventBus
 from frazil.embedding import OWN, Model, ModelSettings, open_model
 from frazil.events.declaration import history_of, parse_table
-from frazil.gateway.ingest import TableDirectory
 from frazil.gateway.search import ServedTables
 from frazil.gateway.search.following import FollowPace
 from frazil.gateway.search.held_shelf import Served
 from frazil.gateway.search.query_models import OwnVectors
 from frazil.gateway.search.subject import Subject
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.runtime.declare import make_table
 from frazil.serving import Profile, SearchSettings
 from frazil.serving.artifacts import MANIFEST, ArtifactEntry, Shelf, SourceState, announce, decode_manifest, open_shelf
 from frazil.serving.artifacts.parts import ArtifactPart, IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
 from frazil.storage import Journal
+from frazil.tables import TableDirectory, create_table
 from tests.serving.search.world import document, source
 
 NOTES: dict[str, Any] = {
@@ -53,7 +52,7 @@ class Place:
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     async def declare(self, **changed: Any) -> LakeTable:
-        await make_table(self.bus, self.lake, parse_table({**NOTES, **changed}))
+        await create_table(self.bus, self.lake, parse_table({**NOTES, **changed}))
         return self.table(changed.get("name", "notes"))
 
     def table(self, name: str = "notes") -> LakeTable:

@@ -15,13 +15,13 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
-from frazil.gateway.http.provenance import loads_told
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.uploads import KIND, Uploads
 from frazil.pipeline.sources.csv import CsvLoad, parse_load
 from frazil.pipeline.sources.postgres import parse_postgres
 from frazil.registry import submit_job
+from frazil.tables import newest_loads
 
 _TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
 _MOST_LOADS = 10_000
@@ -76,7 +76,7 @@ class Loads:
         limit = whole_number(request, "limit", default=100, most=_MOST_LOADS)
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
-        told = await asyncio.to_thread(loads_told, self._gateway.lake.registry, table, limit=limit)
+        told = await asyncio.to_thread(newest_loads, self._gateway.lake.registry, table, limit=limit)
         return answer({"table": table.spec.short_name, "loads": told})
 
     async def _may_load(self, request: Request, load: CsvLoad) -> None:

@@ -17,7 +17,15 @@ from frazil.gateway.http.responses import answer
 from frazil.gateway.http.tellings import TableStatus
 from frazil.gateway.purge import purge_dropped
 from frazil.lake.catalog import LakeTable
-from frazil.runtime.repair import repair_bus, repair_watermark
+from frazil.tables import (
+    alter_table,
+    declare_table,
+    drop_table,
+    dropped_tables,
+    repair_bus,
+    repair_watermark,
+    undrop_table,
+)
 
 
 class Tables:
@@ -29,7 +37,11 @@ class Tables:
     async def declare(self, request: Request) -> Response:
         admin_only(request)
         only(request)
-        table, made = await self._gateway.declarations.declare(await json_body(request, self._bodies))
+        gateway = self._gateway
+        declared = await json_body(request, self._bodies)
+        table, made = await declare_table(
+            declared, bus=gateway.bus, directory=gateway.directory, journal=gateway.journal
+        )
         return answer(self._brief(table), 201 if made else 200)
 
     async def list(self, request: Request) -> Response:
@@ -37,7 +49,7 @@ class Tables:
         identity = identity_of(request)
         if flag(request, "dropped"):
             admin_only(request)
-            dropped = await self._gateway.declarations.dropped()
+            dropped = await dropped_tables(self._gateway.lake)
             names = [{"name": name.removeprefix("main."), "times": len(hidden)} for name, hidden in dropped.items()]
             return answer({"tables": names})
         await self._gateway.directory.refresh()
@@ -63,7 +75,10 @@ class Tables:
         admin_only(request)
         only(request)
         name = table_of(request)
-        return answer(self._brief(await self._gateway.declarations.alter(name, await json_body(request, self._bodies))))
+        alteration = await json_body(request, self._bodies)
+        gateway = self._gateway
+        table = await alter_table(name, alteration, directory=gateway.directory, journal=gateway.journal)
+        return answer(self._brief(table))
 
     async def drop(self, request: Request) -> Response:
         """Take a table out of sight; with `purge_dropped` delete for good what was dropped under this name before."""
@@ -79,7 +94,7 @@ class Tables:
             )
         if flag(request, "dry_run"):
             raise InvalidInput("only a purge has a dry run", code="bad_parameter", hint="?purge=true&dry_run=true")
-        await self._gateway.declarations.drop(name)
+        await drop_table(name, directory=self._gateway.directory, journal=self._gateway.journal)
         self._retire(name)
         return answer(
             {"name": name.removeprefix("main."), "dropped": True, "hint": "its data is kept; undrop brings it back"}
@@ -88,7 +103,9 @@ class Tables:
     async def undrop(self, request: Request) -> Response:
         admin_only(request)
         only(request)
-        return answer(self._brief(await self._gateway.declarations.undrop(table_of(request))))
+        gateway = self._gateway
+        table = await undrop_table(table_of(request), directory=gateway.directory, journal=gateway.journal)
+        return answer(self._brief(table))
 
     async def repair(self, request: Request) -> Response:
         admin_only(request)

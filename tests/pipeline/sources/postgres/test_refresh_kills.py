@@ -27,7 +27,7 @@ from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import BusSender
 from frazil.pipeline.sources.postgres import LoadServices, PostgresLoads
 from frazil.registry import finish_job, open_jobs, submit_job
-from frazil.runtime.declare import make_table
+from frazil.tables import create_table
 from tests.contract.servers import PostgresServer, running_nats
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import SparkLake
@@ -96,7 +96,7 @@ class Around:
         loop = asyncio.get_running_loop()
 
         def make(spec: TableSpec) -> LakeTable:
-            return asyncio.run_coroutine_threadsafe(make_table(bus, lake, spec), loop).result()
+            return asyncio.run_coroutine_threadsafe(create_table(bus, lake, spec), loop).result()
 
         def fold(name: str) -> None:
             while FoldCommitter(lake, name, session).fold() is not None:

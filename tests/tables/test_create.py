@@ -8,7 +8,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict
 from frazil.events.declaration import parse_table
 from frazil.lake.catalog import Lake, LakeTable, finish_declaring, load_entity
-from frazil.runtime.declare import make_table
+from frazil.tables import create_table
 
 SPEC = parse_table({"name": "users", "kind": "entity", "key": ["id"], "columns": {"id": "string"}})
 
@@ -24,7 +24,7 @@ async def test_an_entity_that_two_declare_at_once_is_fed(lake: Lake, monkeypatch
         return create_base(self, *arguments)
 
     monkeypatch.setattr(Lake, "create_base", after_another)
-    made = await make_table(bus, lake, SPEC)
+    made = await create_table(bus, lake, SPEC)
     entity = load_entity(lake, "main.users")
     assert made.uuid == entity.base.uuid
     assert await bus.names() == [entity.history.stream]
@@ -32,12 +32,12 @@ async def test_an_entity_that_two_declare_at_once_is_fed(lake: Lake, monkeypatch
 
 async def test_a_history_whose_base_is_taken_is_put_away(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     bus = MemoryBus()
-    await make_table(bus, lake, SPEC)
+    await create_table(bus, lake, SPEC)
     entity = load_entity(lake, "main.users")
-    monkeypatch.setattr("frazil.lake.finish_declaring", lambda *_: None)
+    monkeypatch.setattr("frazil.tables.create.finish_declaring", lambda *_: None)
     lake.drop(entity.history.name)  # as one that is being brought back: its base is there, its history is not yet
     with pytest.raises(Conflict):
-        await make_table(bus, lake, SPEC)
+        await create_table(bus, lake, SPEC)
     lake.undrop(entity.history.name, uuid=entity.history.uuid)
     assert load_entity(lake, "main.users").history.stream == entity.history.stream
     assert entity.history.stream in await bus.names()

@@ -1,4 +1,4 @@
-"""Where the rows of a table come from: its lineage and its loads."""
+"""Lineage of a table: the sources of its rows, and its loads."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from frazil.lake.bulk import LoadRecord, lineage, load_records
 from frazil.lake.catalog import LakeTable
 from frazil.registry import Registry
 
-_LOADS_TOLD = 20
+_LOADS_LISTED = 20
 
 
-def loads_told(registry: Registry, table: LakeTable, *, limit: int) -> list[dict[str, Any]]:
+def newest_loads(registry: Registry, table: LakeTable, *, limit: int) -> list[dict[str, Any]]:
     """The newest loads of a table, in short."""
     return [_brief(record, table) for record in _newest_first(registry, table)[:limit]]
 
 
-def provenance(registry: Registry, table: LakeTable) -> dict[str, Any]:
+def table_lineage(registry: Registry, table: LakeTable) -> dict[str, Any]:
     """`lineage`: every source with its job, the latest first. `loads`: the newest ones."""
     records = _newest_first(registry, table)
     found = lineage(records[::-1])
@@ -26,11 +26,11 @@ def provenance(registry: Registry, table: LakeTable) -> dict[str, Any]:
         found.append(events)
     return {
         "lineage": sorted(found, key=lambda entry: str(entry["last_loaded_at"] or ""), reverse=True),
-        "loads": [_brief(record, table) for record in records[:_LOADS_TOLD]],
+        "loads": [_brief(record, table) for record in records[:_LOADS_LISTED]],
     }
 
 
-def last_loaded_at(table: LakeTable) -> datetime | None:
+def _last_loaded_at(table: LakeTable) -> datetime | None:
     """When rows last came into the table. What maintenance did since is marked by nobody."""
     return next((known.committed_at for known in table.snapshots() if known.watermark is not None), None)
 
@@ -42,8 +42,8 @@ def is_only_loaded(table: LakeTable, watermark: int | None) -> bool:
     return table.spec.kind == "log" and watermark == first_position(1) and table.snapshot_id is not None
 
 
-def age_of_load(table: LakeTable) -> float | None:
-    loaded_at = last_loaded_at(table)
+def load_age_seconds(table: LakeTable) -> float | None:
+    loaded_at = _last_loaded_at(table)
     return None if loaded_at is None else round(max(0.0, (datetime.now(UTC) - loaded_at).total_seconds()), 3)
 
 

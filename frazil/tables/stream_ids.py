@@ -1,4 +1,4 @@
-"""What the stream of one table holds: which ids count, how far that is known, and what waits for its commit.
+"""Ids of the stream of one table: which of them count, how far that is known, and what waits for its commit.
 
 The events that wait are handed to the tail, in the stream's order and with the same verdict.
 
@@ -34,10 +34,9 @@ from frazil.events import (
     id_keys,
     sequence_of,
 )
-from frazil.gateway.ingest.receipt import received_us
-from frazil.gateway.ingest.tail import LiveTail
-from frazil.gateway.ingest.upload_progress import UploadProgress
 from frazil.lake.catalog import LakeTable
+from frazil.tables.live_tail import LiveTail
+from frazil.tables.warm_up_progress import WarmUpProgress
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class StreamIds:
         spill_folder: Path | None,
     ) -> None:
         self.tail = tail
-        self.progress = UploadProgress()
+        self.progress = WarmUpProgress()
         self.head = -1
         """Every message up to this sequence is accounted for."""
         self._stream = stream
@@ -110,7 +109,7 @@ class StreamIds:
         oldest = max(datetime.now(UTC) - self._window_length, self._known_at) - _SKEW
         self.progress.begin(table.rows_since(oldest))
         count = await asyncio.to_thread(self._take_rows, table, oldest)
-        log.info("took the ids of committed rows", extra={"table": table.name, "ids": count})
+        log.info("ids of committed rows read", extra={"table": table.name, "ids": count})
         self.head = committed
         self._undecided = []
         self.tail.start_at(first_position(committed + 1))
@@ -198,3 +197,12 @@ class StreamIds:
         self.tail.forget_below(watermark)
         oldest = min((entry[2] for entry in self._uncommitted), default=None)
         return Backlog(sum(entry[1] for entry in self._uncommitted), oldest)
+
+
+def received_us(events: pa.RecordBatch | pa.Table) -> Ints:
+    """The times of arrival, in microseconds since 1970."""
+    column = events.column("_received_at")
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    times: Ints = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return times

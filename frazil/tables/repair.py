@@ -48,8 +48,8 @@ class RepairReport:
         return {**vars(self), "table": self.table.removeprefix("main.")}
 
 
-async def look(bus: EventBus, table: LakeTable) -> Damage | None:
-    """What is wrong between the table and its stream, or None."""
+async def find_damage(bus: EventBus, table: LakeTable) -> Damage | None:
+    """The contradiction between the table and its stream, or None."""
     next_needed = sequence_of(table.watermark)
     short = table.spec.short_name
     after = {"from_position": table.watermark, "from_message": next_needed}
@@ -86,7 +86,7 @@ async def repair_bus(
 ) -> RepairReport:
     """Make table and bus fit again. Without `accept_loss` it only says, as a `Conflict`, what would be given up."""
     table = await asyncio.to_thread(lake.table, name)
-    damage = await look(bus, table)
+    damage = await find_damage(bus, table)
     if damage is None:
         return RepairReport(name, "bus", False, "the table and its stream fit: there is nothing to repair")
     if not accept_loss:
@@ -98,7 +98,7 @@ async def repair_bus(
             details={"damage": damage.kind, "lost": damage.lost},
         )
     if damage.kind == "gap":
-        mended = await asyncio.to_thread(
+        repaired = await asyncio.to_thread(
             skip_lost_range,
             lake,
             table,
@@ -107,25 +107,25 @@ async def repair_bus(
             identity=table.stream_identity,
         )
     else:
-        mended = await _onto_a_new_stream(bus, lake, table, damage)
+        repaired = await _onto_a_new_stream(bus, lake, table, damage)
     journal.append(
         "bus_repaired",
         table=name,
         damage=damage.kind,
         lost=damage.lost,
         watermark_before=table.watermark,
-        watermark_after=mended.watermark,
-        stream=mended.stream,
+        watermark_after=repaired.watermark,
+        stream=repaired.stream,
     )
     log.warning("bus repaired, loss accepted: %s", damage.message, extra={"table": name})
-    return RepairReport(name, "bus", True, damage.message, damage.lost, table.watermark, mended.watermark)
+    return RepairReport(name, "bus", True, damage.message, damage.lost, table.watermark, repaired.watermark)
 
 
 async def _onto_a_new_stream(bus: EventBus, lake: Lake, table: LakeTable, damage: Damage) -> LakeTable:
     stream = await bus.create(f"{table.name}.{uuid.uuid4().hex}", first_sequence=damage.resume_at)
     crash_point("after_repair_stream_before_switch")
     try:
-        mended = await asyncio.to_thread(
+        repaired = await asyncio.to_thread(
             skip_lost_range,
             lake,
             table,
@@ -138,14 +138,14 @@ async def _onto_a_new_stream(bus: EventBus, lake: Lake, table: LakeTable, damage
         raise
     if damage.kind == "end_lost":
         await bus.delete(table.stream)  # all that it holds is committed
-    return mended
+    return repaired
 
 
 async def repair_watermark(name: str, *, lake: Lake, journal: Journal) -> RepairReport:
     """Let the table's data say how far it is; events after that are read from the bus again, if it still has them."""
     table = await asyncio.to_thread(lake.table, name)
     stated = table.properties.get("frazil.watermark")
-    mended, watermark = await asyncio.to_thread(restate_watermark, lake, name)
+    repaired, watermark = await asyncio.to_thread(restate_watermark, lake, name)
     journal.append("watermark_repaired", table=name, watermark_before=stated, watermark_after=watermark)
     log.warning("watermark repaired", extra={"table": name, "before": stated, "after": watermark})
     changed = stated != str(watermark)
@@ -155,4 +155,4 @@ async def repair_watermark(name: str, *, lake: Lake, journal: Journal) -> Repair
         else f"the table and its data agree on {watermark}"
     )
     before = int(stated) if stated and stated.isdecimal() else None
-    return RepairReport(name, "watermark", changed, message, None, before, mended.watermark)
+    return RepairReport(name, "watermark", changed, message, None, before, repaired.watermark)

@@ -1,4 +1,4 @@
-"""The tables as the catalog has them, never more than a moment old, without asking it for each request."""
+"""Table directory: the tables as the catalog has them, a moment old at most, without asking it for each request."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class TableDirectory:
             except FrazilError as error:
                 if error.code == "table_not_found":
                     continue
-                log.warning("cannot load a table: %s", error, extra={"table": name})
+                log.warning("table load failed: %s", error, extra={"table": name})
                 self._broken[name] = (location, error)
         return loaded
 
@@ -197,12 +197,12 @@ class TableDirectory:
                 failing = False
             except FrazilError as error:
                 if not failing:
-                    log.warning("cannot look at the catalog: %s", error)
+                    log.warning("catalog read failed: %s", error)
                 failing = True
             except Exception:
                 # Whatever it is: without this task no commit is seen any more, and all who wait for one wait in vain.
                 if not failing:
-                    log.exception("following the catalog failed")
+                    log.exception("catalog read failed")
                 failing = True
 
     async def until(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Unavailable
-from frazil.gateway.ingest import TableDirectory
 from frazil.lake.catalog import Lake, open_lake
 from frazil.storage import Warehouse
+from frazil.tables import TableDirectory
 from tests.lake_fixtures import some_table
 
 

@@ -1,8 +1,8 @@
-"""The live tail of one table: the events on the bus that no snapshot has yet, as rows.
+"""Live tail of one table: the events on the bus that no snapshot has yet, as rows.
 
-The index feeds it while it judges the stream, so that what counts here is what the pipeline will commit. A tail is one
-stretch of the stream without a hole, from `complete_from` to `end`; whoever reads it begins at a watermark at or above
-`complete_from`. Messages beyond the memory that all tails share stay on the bus, and are read when somebody asks.
+`StreamIds` feeds it while it judges the stream, so that what counts here is what the pipeline will commit. A tail is
+one stretch of the stream without a hole, from `complete_from` to `end`; whoever reads it begins at a watermark at or
+above `complete_from`. Messages beyond the memory that all tails share stay on the bus, and are read when somebody asks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frazil.bus import Stream
 from frazil.errors import Unavailable
 from frazil.events import Ints, conform, decode, first_position, sequence_of
 from frazil.events.declaration import TableSpec
-from frazil.gateway.ingest.receipt import SchemaMoved
+from frazil.tables.errors import SchemaMoved
 
 # Joining more rows than this is left to a thread: the loop answers others meanwhile.
 _INLINE_ROWS = 10_000

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-class UploadProgress:
+class WarmUpProgress:
     """One step at a time; each begins with the number of things there are to read, as far as that is known."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

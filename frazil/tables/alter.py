@@ -1,0 +1,68 @@
+"""Table alteration: columns, types, words and the way a table is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from frazil.errors import Conflict, InvalidInput
+from frazil.events.declaration import TableSpec, check_declarable, parse_table
+from frazil.lake.catalog import LakeTable, changed_by
+from frazil.storage import Journal
+from frazil.tables.directory import TableDirectory
+
+_WORDS = ("description", "owner", "tags", "freshness_target_seconds", "retention_years")
+_SEARCHED = ("text", "search")
+_CHANGES = ("add_columns", "widen", *_WORDS, *_SEARCHED)
+
+
+async def alter_table(name: str, request: Any, *, directory: TableDirectory, journal: Journal) -> LakeTable:
+    """Add columns, widen types, change words and how it is searched; all of it or nothing."""
+    if not isinstance(request, dict) or not request:
+        raise InvalidInput("an alteration is an object", code="bad_alteration", hint=f"with {', '.join(_CHANGES)}")
+    for field in request:
+        if field not in _CHANGES:
+            raise InvalidInput(
+                f"{str(field)[:80]!r} cannot be altered", code="unknown_field", hint=f"only {', '.join(_CHANGES)}"
+            )
+    change = changed_by({**request, **_words(request)})
+    before = await directory.table(name)
+    refuse_history(before)
+    if any(field in request for field in _SEARCHED):
+        change = _searched(change, request, directory.spec_of(before))
+    table = await directory.alter(name, change)
+    if table.metadata_location != before.metadata_location:
+        journal.append("table_altered", table=name, changes=sorted(request))
+    return table
+
+
+def refuse_history(table: LakeTable) -> None:
+    """Raise `Conflict` for the history of an entity: what is done to the entity is done to it."""
+    if table.spec.kind == "history":
+        short = table.token_name.removeprefix("main.")
+        raise Conflict(
+            f"{table.spec.short_name!r} is the history of {short!r}", code="is_a_history", hint=f"do it to {short!r}"
+        )
+
+
+def _words(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The words of an alteration, checked and put right by the rules of a declaration; a null takes the word away."""
+    for field in ("add_columns", "widen"):
+        if not isinstance(request.get(field) or {}, dict):
+            raise InvalidInput(
+                f"`{field}` is an object of name and type", code="bad_columns", hint='{"amount": "long"}'
+            )
+    words = {field: request[field] for field in _WORDS if field in request}
+    parsed = parse_table({"name": "a", "columns": {}, **words})
+    return {field: getattr(parsed, field) for field in words}
+
+
+def _searched(
+    change: Callable[[TableSpec], TableSpec], request: Mapping[str, Any], spec: TableSpec
+) -> Callable[[TableSpec], TableSpec]:
+    """The change, and with it another way to search the table: judged like a declaration of all of it."""
+    given = {field: request[field] for field in _SEARCHED if field in request}
+    wanted = parse_table({**change(spec).declared(), **given})
+    check_declarable(wanted)
+    return lambda current: replace(change(current), text=wanted.text, search=wanted.search)
