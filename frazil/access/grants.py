@@ -21,7 +21,6 @@ values have equal hashes in all columns that name it, for all tokens that do.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -30,15 +29,12 @@ import msgspec
 
 from frazil.errors import InvalidInput
 from frazil.events.declaration import SYSTEM_NAMESPACE, embedded_of, entity_of, table_name
+from frazil.requests import MASK, MAX_GRANTS, GrantRequest, decode_request
 
-_MASK = r"^(?:null|redact|hash(?:\([a-z][a-z0-9_]{0,62}\))?)\Z"
 # A stored grant with another mask is not read, and its token refused: none is shown more than was granted.
-Mask = Annotated[str, msgspec.Meta(pattern=_MASK)]
-_IS_MASK = re.compile(_MASK).match
+Mask = Annotated[str, msgspec.Meta(pattern=MASK)]
 Verb = Literal["ingest", "read", "sql", "admin"]
 
-MAX_GRANTS = 200
-MAX_FILTER = 10_000
 # How little of a value each leaves: a hash still tells which values are equal, in a named domain also across tables;
 # a redaction tells whether there is a value.
 _HIDES: dict[str, int] = {"": 0, "hash(": 1, "hash": 2, "redact": 3, "null": 4}
@@ -157,13 +153,9 @@ def parse_grants(declared: Any) -> tuple[Grant, ...]:
 
 
 def _parse_grant(declared: Any) -> Grant:
-    words = {"scope": declared} if isinstance(declared, str) else declared
-    if not isinstance(words, dict) or not isinstance(words.get("scope"), str):
-        raise _bad("a grant is a scope, or an object with `scope`", hint='{"scope": "read:notes", "mask": ["email"]}')
-    for name in words.keys() - {"scope", "where", "mask"}:
-        raise _bad(f"a grant has no field {str(name)[:80]!r}", hint="its fields are scope, where, mask")
-    verb, tables = _parse_scope(words["scope"])
-    grant = Grant(verb, tables, _parse_filter(words.get("where")), _parse_masks(words.get("mask")))
+    request = decode_request({"scope": declared} if isinstance(declared, str) else declared, GrantRequest)
+    verb, tables = _parse_scope(request.scope)
+    grant = Grant(verb, tables, None if request.where is None else request.where.strip(), request.masks)
     if grant.restricts and (verb != "read" or tables.endswith("*")):
         raise _bad(
             f"{grant.scope!r} cannot have a filter or masks",
@@ -199,29 +191,6 @@ def _parse_scope(text: str) -> tuple[Verb, str]:
     if verb == "ingest" and full.startswith(f"{SYSTEM_NAMESPACE}."):
         raise _bad("nobody may write to the tables of the system", hint=f"read:{tables} lets a token read them")
     return verb, full  # type: ignore[return-value]
-
-
-def _parse_filter(where: Any) -> str | None:
-    if where is None:
-        return None
-    if not isinstance(where, str) or not where.strip() or len(where) > MAX_FILTER or "\0" in where:
-        raise _bad(
-            f"`where` is a condition in SQL of at most {MAX_FILTER:,} characters", hint="for example: team = 'north'"
-        )
-    return where.strip()
-
-
-def _parse_masks(masks: Any) -> dict[str, Mask]:
-    if masks is None:
-        return {}
-    if isinstance(masks, list) and all(isinstance(column, str) for column in masks):
-        masks = dict.fromkeys(masks, "null")
-    if not isinstance(masks, dict) or not all(isinstance(mask, str) and _IS_MASK(mask) for mask in masks.values()):
-        raise _bad(
-            "`mask` is a list of columns, or an object of column and null, hash, hash(domain) or redact",
-            hint='{"email": "hash"}; a domain is a word of a-z, 0-9 and _, as in {"email": "hash(people)"}',
-        )
-    return dict(sorted(masks.items()))
 
 
 def _bad(message: str, *, hint: str = "") -> InvalidInput:

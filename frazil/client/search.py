@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from frazil.client.sql import DEFAULT_TIMEOUT_S, Freshness, Queries, WhenBehind
+from frazil.client.sql import Queries
 from frazil.client.transport import not_frazil
+from frazil.requests import DEFAULT_FRESHNESS, DEFAULT_TIMEOUT_S, Freshness, Group, Mode, WhenBehind
 
-Mode = Literal["vector", "text", "hybrid"]
 _PATIENCE_S = 30.0
 
 
@@ -87,9 +87,9 @@ class Searching(Queries):
         fields: Sequence[str] | Mapping[str, float] | None = None,
         filter: str | None = None,
         columns: Sequence[str] | None = None,
-        group: Literal["document", "chunk"] | None = None,
+        group: Group | None = None,
         snippet: bool | int | None = None,
-        freshness: Freshness = "live",
+        freshness: Freshness = DEFAULT_FRESHNESS,
         min_token: str | None = None,
         timeout_s: float | None = None,
         when_behind: WhenBehind | None = None,

@@ -7,19 +7,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from frazil.client.answer import Answer
 from frazil.client.transport import Transport, not_frazil
 from frazil.errors import InvalidInput
+from frazil.requests import DEFAULT_FRESHNESS, DEFAULT_TIMEOUT_S, Format, Freshness, WhenBehind
 
-Freshness = Literal["live", "committed"]
-WhenBehind = Literal["error", "wait"]
-Format = Literal["json", "ndjson", "csv", "arrow"]
 Time = datetime | str
 
-DEFAULT_TIMEOUT_S = 30.0
 _PATIENCE_S = 30.0
 """Beyond a query's own time limit: it may stand in the queue first, and its answer travels."""
 
@@ -54,7 +51,7 @@ class Queries(Transport):
         text: str,
         parameters: Sequence[Any] | Mapping[str, Any] | None = None,
         *,
-        freshness: Freshness = "live",
+        freshness: Freshness = DEFAULT_FRESHNESS,
         min_token: str | None = None,
         as_of: Time | Mapping[str, Time] | None = None,
         snapshot: Mapping[str, int] | None = None,

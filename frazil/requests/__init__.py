@@ -20,5 +20,23 @@ if TYPE_CHECKING:
     from frazil.requests.freshness import FreshRequest as FreshRequest
     from frazil.requests.freshness import Waiting as Waiting
     from frazil.requests.freshness import WhenBehind as WhenBehind
+    from frazil.requests.profile import ProfileRequest as ProfileRequest
+    from frazil.requests.query import DEFAULT_MAX_ROWS as DEFAULT_MAX_ROWS
+    from frazil.requests.query import MAX_ROWS as MAX_ROWS
+    from frazil.requests.query import Format as Format
+    from frazil.requests.query import QueryRequest as QueryRequest
+    from frazil.requests.repair import RepairRequest as RepairRequest
+    from frazil.requests.search import DEFAULT_K as DEFAULT_K
+    from frazil.requests.search import MAX_FILTER as MAX_FILTER
+    from frazil.requests.search import MAX_K as MAX_K
+    from frazil.requests.search import MAX_OFFSET as MAX_OFFSET
+    from frazil.requests.search import Group as Group
+    from frazil.requests.search import Mode as Mode
+    from frazil.requests.search import SearchRequest as SearchRequest
+    from frazil.requests.token import MASK as MASK
+    from frazil.requests.token import MAX_GRANTS as MAX_GRANTS
+    from frazil.requests.token import GrantRequest as GrantRequest
+    from frazil.requests.token import RotationRequest as RotationRequest
+    from frazil.requests.token import TokenRequest as TokenRequest
 
 __getattr__, __all__ = lazy_door(__name__)

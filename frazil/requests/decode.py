@@ -95,7 +95,9 @@ def decode_request(body: object, kind: type[R]) -> R:
 
 @cache
 def _fields(kind: type[Request]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(kind)
+    """The fields, those of its own first: what it shares with other kinds matters less to who reads an error."""
+    inherited = {name for base in kind.__bases__ if issubclass(base, Request) for name in base.__struct_fields__}
+    return tuple(sorted(msgspec.structs.fields(kind), key=lambda field: field.name in inherited))
 
 
 def _bad_shape(words: RequestWords) -> InvalidInput:

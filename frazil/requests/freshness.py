@@ -21,7 +21,7 @@ Waiting = Callable[[], AbstractContextManager[None]]
 DEFAULT_FRESHNESS: Freshness = "live"
 DEFAULT_TIMEOUT_S = 30.0
 MIN_TIMEOUT_S = 0.1
-MAX_TIMEOUT_S = 300.0
+MAX_TIMEOUT_S: float = 300
 BAD_TIME = Refusal(
     "{value} is not a time with its zone", "as in 2026-11-03T09:30:00Z", "bad_time", quoted_characters=60
 )

@@ -9,20 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
 from frazil.errors import InvalidInput, NotFound
-from frazil.events.declaration import MODEL_NAME, table_name
+from frazil.events.declaration import table_name
+from frazil.requests import Mode, ProfileRequest, decode_request
 from frazil.serving.artifacts.documents import Documents, change
 
 PREFIX = "profile/"
-MAX_FILTER = 10_000
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
-_FIELDS = "name table model index filter mode k columns".split()
-_MODES = ("vector", "text", "hybrid")
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Profile:
     index: Mapping[str, Any] | None = None
     filter: str | None = None
     """A condition that every search by this profile has, beside its own."""
-    mode: str | None = None
+    mode: Mode | None = None
     k: int | None = None
     columns: tuple[str, ...] | None = None
 
@@ -56,37 +53,18 @@ def parse_profile(name: str, body: Any) -> Profile:
     """A profile as somebody declares it. Whether the table has such columns and vectors is seen by others."""
     if not _NAME.match(name):
         raise _bad(f"{name[:80]!r} is not the name of a profile", "use a-z, 0-9, _ and -, beginning with a letter")
-    if not isinstance(body, Mapping) or not isinstance(body.get("table"), str):
-        raise _bad("a profile is an object with a `table`", '{"table": "notes", "filter": "lang = \'en\'", "k": 5}')
-    for field in body:
-        if field not in _FIELDS:
-            close = get_close_matches(str(field), _FIELDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(_FIELDS)}"
-            raise _bad(f"a profile has no field {str(field)[:80]!r}", hint)
-    if body.get("name", name) != name:
-        raise _bad(f"it is named {name!r} and says {str(body['name'])[:80]!r}", "leave out `name`")
-    model, index, filter_, mode, k, columns = (body.get(field) for field in _FIELDS[2:])
-    if model is not None and (not isinstance(model, str) or not MODEL_NAME.match(model)):
-        raise _bad(f"{str(model)[:80]!r} is not the name of a model", "wordllama, or a name below [models.<name>]")
-    if filter_ is not None and (not isinstance(filter_, str) or not filter_.strip() or len(filter_) > MAX_FILTER):
-        raise _bad("`filter` is a condition in SQL", "for example \"lang = 'en'\"")
-    if mode is not None and mode not in _MODES:
-        raise _bad(f"there is no mode {str(mode)[:40]!r}", f"one of {', '.join(_MODES)}")
-    if k is not None and (not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= 1_000):
-        raise _bad("`k` is a whole number from 1 to 1,000", "leave it out for 10")
-    if columns is not None and (
-        not isinstance(columns, list | tuple) or not all(isinstance(one, str) for one in columns)
-    ):
-        raise _bad("`columns` is a list of names", '["title"]')
+    request = decode_request(body, ProfileRequest)
+    if request.name not in (None, name):
+        raise _bad(f"it is named {name!r} and says {str(request.name)[:80]!r}", "leave out `name`")
     return Profile(
         name,
-        table_name(body["table"]),
-        model,
-        None if index is None else _index(index),
-        filter_,
-        mode,
-        k,
-        None if columns is None else tuple(columns),
+        table_name(request.table),
+        request.model,
+        None if request.index is None else _index(request.index),
+        request.filter,
+        request.mode,
+        request.k,
+        request.columns,
     )
 
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.ask.terminal_cells import printable, tame
 from frazil.cli.output import AsJson, Config, Data, Url, connected, console, counted, print_json
 from frazil.errors import FrazilError, InvalidInput
+from frazil.requests import (
+    DEFAULT_FRESHNESS,
+    DEFAULT_K,
+    DEFAULT_TIMEOUT_S,
+    MAX_K,
+    MAX_OFFSET,
+    MAX_TIMEOUT_S,
+    MIN_TIMEOUT_S,
+    Freshness,
+    Mode,
+    WhenBehind,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,9 +32,6 @@ if TYPE_CHECKING:
 RETRY_S = 10.0
 """Who waits at a terminal wants to know."""
 _MOST_CHARACTERS = 160
-Mode = Literal["vector", "text", "hybrid"]
-Freshness = Literal["live", "committed"]
-WhenBehind = Literal["error", "wait"]
 
 
 def search(
@@ -31,8 +40,10 @@ def search(
     mode: Annotated[
         Mode | None, typer.Option(help="By meaning, by words, or both.", show_default="what the table has")
     ] = None,
-    k: Annotated[int | None, typer.Option("--k", "-k", min=1, max=1000, help="How many.", show_default="10")] = None,
-    offset: Annotated[int | None, typer.Option(min=0, max=9999, help="Leave out the first so many.")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", "-k", min=1, max=MAX_K, help="How many.", show_default=str(DEFAULT_K))
+    ] = None,
+    offset: Annotated[int | None, typer.Option(min=0, max=MAX_OFFSET, help="Leave out the first so many.")] = None,
     min_score: Annotated[float | None, typer.Option(help="Leave out what scores less.")] = None,
     filter: Annotated[
         str | None, typer.Option("--filter", metavar="SQL", help="A condition over the columns: year > 2020")
@@ -47,13 +58,21 @@ def search(
     vector: Annotated[
         Path | None, typer.Option("--vector", metavar="FILE", help="A JSON list of numbers to be near to.")
     ] = None,
-    freshness: Annotated[Freshness, typer.Option(help="Everything that was received, or what is committed.")] = "live",
+    freshness: Annotated[
+        Freshness, typer.Option(help="Everything that was received, or what is committed.")
+    ] = DEFAULT_FRESHNESS,
     min_token: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Include, or wait for, the write of this token.")
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0.1, max=300, help="Seconds that it may take.", show_default="30"),
+        typer.Option(
+            "--timeout",
+            min=MIN_TIMEOUT_S,
+            max=MAX_TIMEOUT_S,
+            help="Seconds that it may take.",
+            show_default=f"{DEFAULT_TIMEOUT_S:g}",
+        ),
     ] = None,
     when_behind: Annotated[
         WhenBehind | None,

@@ -14,6 +14,17 @@ import typer
 from frazil.cli.ask.terminal_cells import printable, show, tame
 from frazil.cli.output import AsJson, Config, Data, Url, connected
 from frazil.errors import FrazilError, InvalidInput
+from frazil.requests import (
+    DEFAULT_FRESHNESS,
+    DEFAULT_MAX_ROWS,
+    DEFAULT_TIMEOUT_S,
+    MAX_ROWS,
+    MAX_TIMEOUT_S,
+    MIN_TIMEOUT_S,
+    Freshness,
+    WhenBehind,
+)
+from frazil.requests import Format as WireFormat
 
 if TYPE_CHECKING:
     from frazil.client import Client
@@ -30,9 +41,7 @@ _SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
-Format = Literal["table", "json", "ndjson", "csv", "arrow"]
-Freshness = Literal["live", "committed"]
-WhenBehind = Literal["error", "wait"]
+Format = Literal["table", WireFormat]
 
 
 def sql(
@@ -57,7 +66,7 @@ def sql(
     ] = None,
     freshness: Annotated[
         Freshness, typer.Option(help="Everything that was received, or the newest snapshot.")
-    ] = "live",
+    ] = DEFAULT_FRESHNESS,
     min_token: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Include, or wait for, the write of this token.")
     ] = None,
@@ -67,11 +76,17 @@ def sql(
     ] = None,
     snapshot: Annotated[list[str] | None, typer.Option(metavar="TABLE=ID", help="As it was at this snapshot.")] = None,
     max_rows: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="At most so many rows.", show_default="10000")
+        int | None, typer.Option(min=1, max=MAX_ROWS, help="At most so many rows.", show_default=str(DEFAULT_MAX_ROWS))
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0.1, max=300, help="Seconds that the query may take.", show_default="30"),
+        typer.Option(
+            "--timeout",
+            min=MIN_TIMEOUT_S,
+            max=MAX_TIMEOUT_S,
+            help="Seconds that the query may take.",
+            show_default=f"{DEFAULT_TIMEOUT_S:g}",
+        ),
     ] = None,
     when_behind: Annotated[
         WhenBehind | None,

@@ -12,9 +12,9 @@ from typing import Any
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
-from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved, CutTable
 from frazil.gateway.query.resolve import Resolver
+from frazil.requests import FreshnessSpec, QueryRequest, Waiting
 from frazil.serving.sql import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
 from frazil.tables import SchemaMoved, TableReplaced
 
@@ -39,21 +39,23 @@ class Queries:
         self._audit = audit
 
     async def answer(
-        self, ask: Ask, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
+        self, request: QueryRequest, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
     ) -> QueryAnswer:
         """The answer, once it is in the audit log; so is every failure. Cancelling this stops the query."""
-        ask = replace(ask, waiting=waiting)
-        with audit_entry(self._audit, "query", identity, words=ask.sql, client=client) as trace:
-            return await self._answer(ask, identity, trace, time.monotonic())
+        reads = replace(request.reads, waiting=waiting)
+        with audit_entry(self._audit, "query", identity, words=request.sql, client=client) as trace:
+            return await self._answer(request, reads, identity, trace, time.monotonic())
 
-    async def _answer(self, ask: Ask, identity: Identity, trace: AuditFields, started: float) -> QueryAnswer:
-        deadline = started + ask.timeout_seconds
-        statement = await self._pool.judge(ask.sql, owner=identity.id, timeout_seconds=ask.timeout_seconds)
+    async def _answer(
+        self, request: QueryRequest, reads: FreshnessSpec, identity: Identity, trace: AuditFields, started: float
+    ) -> QueryAnswer:
+        deadline = started + request.timeout_s
+        statement = await self._pool.judge(request.sql, owner=identity.id, timeout_seconds=request.timeout_s)
         trace.tables = tuple(sorted({f"{ref.schema}.{ref.name}" for ref in statement.tables}))
         for attempt in range(_TRIES):
             try:
                 result, tables = await self._run(
-                    statement.sql, statement.tables, ask, identity, deadline, guess=attempt == 0
+                    statement.sql, statement.tables, request, reads, identity, deadline, guess=attempt == 0
                 )
                 break
             except (CutMoved, SchemaMoved, TableReplaced, FilesUnreadable):
@@ -65,13 +67,21 @@ class Queries:
         for table in tables:
             token = token.merge(table.token)
         trace.rows, trace.snapshot = result.row_count, str(token) if token.marks else None
-        return _told(ask, result, tables, token, started)
+        return _told(request, result, tables, token, started)
 
     async def _run(
-        self, sql: str, refs: Sequence[TableRef], ask: Ask, identity: Identity, deadline: float, *, guess: bool
+        self,
+        sql: str,
+        refs: Sequence[TableRef],
+        request: QueryRequest,
+        reads: FreshnessSpec,
+        identity: Identity,
+        deadline: float,
+        *,
+        guess: bool,
     ) -> tuple[Result, list[CutTable]]:
         allowed, audit = await self._allowed(refs, identity)
-        sources = await self._resolver.resolve(allowed, ask, deadline=deadline, guess=guess)
+        sources = await self._resolver.resolve(allowed, reads, deadline=deadline, guess=guess)
         cut: list[CutTable] = []
 
         def relations() -> list[Relation]:
@@ -81,13 +91,13 @@ class Queries:
 
         left = deadline - time.monotonic()
         if left <= 0:
-            raise QueryTimeout(f"the query did not begin within {ask.timeout_seconds:g} s", hint="give it more time")
+            raise QueryTimeout(f"the query did not begin within {request.timeout_s:g} s", hint="give it more time")
         query = Query(
             sql=sql,
             owner=identity.id,
-            parameters=ask.parameters,
-            format=ask.format,
-            max_rows=ask.max_rows,
+            parameters=request.parameters,
+            format=request.format or "json",
+            max_rows=request.max_rows,
             timeout_seconds=left,
         )
         result = await self._pool.run(query, relations)
@@ -132,7 +142,9 @@ class Queries:
         )
 
 
-def _told(ask: Ask, result: Result, tables: Sequence[CutTable], token: Token, started: float) -> QueryAnswer:
+def _told(
+    request: QueryRequest, result: Result, tables: Sequence[CutTable], token: Token, started: float
+) -> QueryAnswer:
     now = datetime.now(UTC)
     snapshots: dict[str, Any] = {}
     for table in tables:
@@ -144,7 +156,7 @@ def _told(ask: Ask, result: Result, tables: Sequence[CutTable], token: Token, st
         "row_count": result.row_count,
         "truncated": result.truncated,
         "token": str(token),
-        "freshness": ask.freshness,
+        "freshness": request.freshness,
         "snapshots": snapshots,
         "elapsed_ms": round((time.monotonic() - started) * 1000, 3),
         "queued_ms": round(result.queued_ms, 3),

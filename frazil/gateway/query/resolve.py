@@ -15,10 +15,10 @@ from frazil.errors import BusGap, FrazilError, InvalidInput, NotFound, Unavailab
 from frazil.events import Mark, Token, first_position, sequence_of
 from frazil.gateway.ingest.marks import check_mark, check_reached, until_committed
 from frazil.gateway.ingest.table_writers import TableWriters
-from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.cut import CutMoved, CutTable, TableSource, take_cut
 from frazil.gateway.query.entities import EntitySnapshot, base_as_of
 from frazil.lake.catalog import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id, watermark_at
+from frazil.requests import FreshnessSpec
 from frazil.serving.sql import Relation, TableRef
 from frazil.storage import Journal
 from frazil.tables import LiveTail, SchemaMoved, TableDirectory, source_of
@@ -53,7 +53,7 @@ class Resolver:
         await self._directory.refresh()
 
     async def resolve(
-        self, allowed: Sequence[tuple[TableRef, ReadGrant]], ask: Ask, *, deadline: float, guess: bool
+        self, allowed: Sequence[tuple[TableRef, ReadGrant]], ask: FreshnessSpec, *, deadline: float, guess: bool
     ) -> list[TableSource]:
         """Every reference with its table, once all are as fresh as asked; raises when `deadline` passes before.
 
@@ -64,7 +64,9 @@ class Resolver:
         finding = [self._source(ref, grant, ask, deadline, guess) for ref, grant in allowed]
         return [await finding[0]] if len(finding) == 1 else await _all_or_none(finding)
 
-    async def _source(self, ref: TableRef, grant: ReadGrant, ask: Ask, deadline: float, guess: bool) -> TableSource:
+    async def _source(
+        self, ref: TableRef, grant: ReadGrant, ask: FreshnessSpec, deadline: float, guess: bool
+    ) -> TableSource:
         name = f"{ref.schema}.{ref.name}"
         table = await self._directory.table(name)
         if table.spec.kind == "entity":
@@ -80,7 +82,7 @@ class Resolver:
         return await self._newest(ref, table, grant, ask, deadline, guess)
 
     async def _newest(
-        self, ref: TableRef, table: LakeTable, grant: ReadGrant, ask: Ask, deadline: float, guess: bool
+        self, ref: TableRef, table: LakeTable, grant: ReadGrant, ask: FreshnessSpec, deadline: float, guess: bool
     ) -> TableSource:
         """The table as it is now, with its tail if the answer is to be live."""
         mark = ask.min_token.marks.get(table.token_name)
@@ -103,7 +105,7 @@ class Resolver:
         return TableSource(ref, table, grant, tail=await self._live(table, mark, ask, deadline))
 
     async def _entity_source(
-        self, ref: TableRef, base: LakeTable, grant: ReadGrant, ask: Ask, deadline: float, guess: bool
+        self, ref: TableRef, base: LakeTable, grant: ReadGrant, ask: FreshnessSpec, deadline: float, guess: bool
     ) -> TableSource:
         """An entity is found by its history, and read on top of its base."""
         entity = await self._directory.entity(base)
@@ -130,7 +132,7 @@ class Resolver:
         found = await self._newest(ref, entity.history, grant, ask, deadline, guess)
         return replace(found, entity=EntitySnapshot(entity.base))
 
-    async def _pinned(self, ref: TableRef, table: LakeTable, ask: Ask) -> SnapshotInfo | None:
+    async def _pinned(self, ref: TableRef, table: LakeTable, ask: FreshnessSpec) -> SnapshotInfo | None:
         """The snapshot that the statement names, or else the request."""
         if ref.version is not None:
             return await self._by_id(table, ref.version)
@@ -157,7 +159,7 @@ class Resolver:
                 ) from error
             raise
 
-    async def _committed(self, table: LakeTable, mark: Mark, ask: Ask, deadline: float) -> LakeTable:
+    async def _committed(self, table: LakeTable, mark: Mark, ask: FreshnessSpec, deadline: float) -> LakeTable:
         if table.watermark > mark.position:
             return table
         left = max(0.0, deadline - time.monotonic())
@@ -167,14 +169,14 @@ class Resolver:
             raise _not_reached(table, mark, table.watermark)
         return table
 
-    async def _live(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> LiveTail:
+    async def _live(self, table: LakeTable, mark: Mark | None, ask: FreshnessSpec, deadline: float) -> LiveTail:
         """The tail, holding every event that had its receipt when this was called, and the one of the mark."""
         if self._writers.of(table).is_warm:
             return await self._live_tail(table, mark, ask, deadline)
         with ask.waiting():
             return await self._live_tail(table, mark, ask, deadline)
 
-    async def _live_tail(self, table: LakeTable, mark: Mark | None, ask: Ask, deadline: float) -> LiveTail:
+    async def _live_tail(self, table: LakeTable, mark: Mark | None, ask: FreshnessSpec, deadline: float) -> LiveTail:
         reached: int | None = None
         while True:
             patience = deadline - time.monotonic()
@@ -203,7 +205,7 @@ class Resolver:
                 if newer.watermark <= table.watermark:
                     raise
 
-    async def _within_bounds(self, table: LakeTable, tail: LiveTail, ask: Ask, deadline: float) -> None:
+    async def _within_bounds(self, table: LakeTable, tail: LiveTail, ask: FreshnessSpec, deadline: float) -> None:
         def fits(now: LakeTable) -> bool:
             return tail.extent(now.watermark).size <= self._max_tail_bytes
 

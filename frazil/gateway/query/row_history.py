@@ -17,9 +17,9 @@ from frazil.access import Identity, ReadGrant
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
 from frazil.events.declaration import history_of
-from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.queries import Queries
 from frazil.lake.catalog import LakeTable, SnapshotInfo, snapshot_by_id, snapshot_with, watermark_at
+from frazil.requests import QueryRequest
 from frazil.tables import TableDirectory
 
 MAX_CHANGES = 10_000
@@ -42,7 +42,7 @@ class History:
     async def row(self, name: str, row_id: str, identity: Identity) -> dict[str, Any]:
         """Every event of this id, oldest first, with the snapshot that made it visible; null while it is live only."""
         fed = await self._directory.fed(name)
-        ask = Ask(sql=f"SELECT * FROM {_quoted(fed.name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id])
+        ask = QueryRequest(sql=f"SELECT * FROM {_quoted(fed.name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id])
         short = name.removeprefix("main.")
         found = await self._versions(
             fed, ask, identity, f"{short!r} has no row with this id", "ids are those of events"
@@ -62,7 +62,7 @@ class History:
                 hint="give each of them once: " + "&".join(f"key={column}=…" for column in fed.spec.key),
             )
         condition = " AND ".join(f'"{column}" = ${at}' for at, column in enumerate(fed.spec.key, 1))
-        ask = Ask(
+        ask = QueryRequest(
             sql=f"SELECT * FROM {_quoted(fed.name)} WHERE {condition} ORDER BY _seq",
             parameters=[key[column] for column in fed.spec.key],
         )
@@ -70,7 +70,9 @@ class History:
         found = await self._versions(fed, ask, identity, f"nothing was ever said of this key of {short!r}", hint)
         return {"table": short, "key": dict(key), **found}
 
-    async def _versions(self, fed: LakeTable, ask: Ask, identity: Identity, none: str, hint: str) -> dict[str, Any]:
+    async def _versions(
+        self, fed: LakeTable, ask: QueryRequest, identity: Identity, none: str, hint: str
+    ) -> dict[str, Any]:
         answer = await self._queries.answer(ask, identity)
         table = await self._directory.table(fed.name)
         names = [column["name"] for column in answer.columns]
@@ -131,12 +133,12 @@ class History:
         self, table: LakeTable, first: int, second: int, changed: str, identity: Identity, *, limit: int
     ) -> dict[str, Any]:
         counted = await self._queries.answer(
-            Ask(sql=f"SELECT _change, count(*) FROM ({changed}) GROUP BY 1", freshness="committed"),
+            QueryRequest(sql=f"SELECT _change, count(*) FROM ({changed}) GROUP BY 1", freshness="committed"),
             identity,
         )
         counts: dict[str, int] = dict(msgspec.json.decode(counted.body))
         listed = await self._queries.answer(
-            Ask(sql=f"SELECT * FROM ({changed}) ORDER BY _seq", freshness="committed", max_rows=limit),
+            QueryRequest(sql=f"SELECT * FROM ({changed}) ORDER BY _seq", freshness="committed", max_rows=limit),
             identity,
         )
         names = [column["name"] for column in listed.columns]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from frazil.access import ReadGrant
 from frazil.events import Token, first_position
 from frazil.events.declaration import history_of
-from frazil.gateway.query.ask import Ask
 from frazil.gateway.query.cut import CutMoved, TableSource
 from frazil.gateway.query.resolve import Resolver
 from frazil.lake.catalog import LakeTable
+from frazil.requests import FreshnessSpec
 from frazil.serving.sql import Relation, TableRef
 from frazil.tables import TableDirectory, source_of
 
@@ -65,7 +65,7 @@ class Cuts:
         self._resolver = resolver
         self._directory = directory
 
-    async def find(self, table: LakeTable, ask: Ask, *, deadline: float, guess: bool) -> FoundCut:
+    async def find(self, table: LakeTable, ask: FreshnessSpec, *, deadline: float, guess: bool) -> FoundCut:
         """Wait until the table is as fresh as asked. With `guess`, `confirm` what was read."""
         names = [table.name, *([history_of(table.name)] if table.spec.kind == "entity" else [])]
         sources = await self._resolver.resolve(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
 from frazil.access import ReadGrant
 from frazil.embedding import OWN
 from frazil.errors import InvalidInput
-from frazil.gateway.search.ask import DEFAULT_K, Mode, SearchAsk
+from frazil.requests import DEFAULT_K, Mode, SearchRequest
 from frazil.serving import Profile
 from frazil.serving.search import Ask, Searchable
 from frazil.serving.sql.worker import RowSelection
@@ -35,14 +34,14 @@ class SearchPlan:
     """Of such scores."""
 
 
-def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, grant: ReadGrant) -> SearchPlan:
+def question(searchable: Searchable, asked: SearchRequest, profile: Profile | None, grant: ReadGrant) -> SearchPlan:
     """Raises `InvalidInput` for what this table cannot be asked, or not by this caller."""
     masked = frozenset(grant.masks)
     mode = _mode(searchable, asked, profile, masked)
     by_rank = bool(grant.filters) and mode == "text"
-    columns = asked.columns if asked.columns is not None else (profile.columns if profile else None)
+    columns = asked.shown_columns if asked.columns is not None else (profile.columns if profile else None)
     shown = _columns(searchable, columns)
-    conditions = tuple(text for text in (profile.filter if profile else None, asked.filter) if text is not None)
+    conditions = tuple(text for text in (profile.filter if profile else None, asked.condition) if text is not None)
     ask = Ask(
         text=asked.query if mode != "vector" or asked.vector is None or asked.query is not None else None,
         vector=None if asked.vector is None or mode == "text" else np.asarray(asked.vector, np.float32),
@@ -50,8 +49,8 @@ def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, 
         k=asked.k or (profile.k if profile else None) or DEFAULT_K,
         offset=asked.offset,
         min_score=None if by_rank else asked.min_score,
-        vector_weight=asked.vector_weight,
-        text_weight=asked.text_weight,
+        vector_weight=asked.weights.vector,
+        text_weight=asked.weights.text,
         fields=_fields(searchable, asked, masked),
         columns=tuple(dict.fromkeys((*shown, *searchable.key))),
         by_document=asked.by_document,
@@ -62,11 +61,11 @@ def question(searchable: Searchable, asked: SearchAsk, profile: Profile | None, 
     return SearchPlan(ask, selection, shown, by_rank, asked.min_score if by_rank else None)
 
 
-def _mode(searchable: Searchable, asked: SearchAsk, profile: Profile | None, masked: frozenset[str]) -> Mode:
+def _mode(searchable: Searchable, asked: SearchRequest, profile: Profile | None, masked: frozenset[str]) -> Mode:
     """As asked, or by default everything that the table has, the question gives and the caller may search."""
     wanted = asked.mode
     if wanted is None and profile is not None and (asked.query is not None or profile.mode == "vector"):
-        wanted = cast("Mode | None", profile.mode)
+        wanted = profile.mode
     mode = wanted or _default_mode(searchable, asked, masked)
     if mode != "vector" and asked.query is None:
         raise InvalidInput(
@@ -82,7 +81,7 @@ def _mode(searchable: Searchable, asked: SearchAsk, profile: Profile | None, mas
     return mode
 
 
-def _default_mode(searchable: Searchable, asked: SearchAsk, masked: frozenset[str]) -> Mode:
+def _default_mode(searchable: Searchable, asked: SearchRequest, masked: frozenset[str]) -> Mode:
     own = searchable.model is not None and searchable.model.name == OWN
     by_vector = (
         searchable.model is not None
@@ -101,11 +100,11 @@ def _hidden_from_vectors(searchable: Searchable, masked: frozenset[str]) -> list
     return [name for name in sources if name in masked]
 
 
-def _fields(searchable: Searchable, asked: SearchAsk, masked: frozenset[str]) -> dict[str, float] | None:
+def _fields(searchable: Searchable, asked: SearchRequest, masked: frozenset[str]) -> dict[str, float] | None:
     if asked.fields is not None:
         if hidden := [name for name in asked.fields if name in masked and name in searchable.text]:
             raise MaskedText(f"this token sees {', '.join(hidden)} masked", hint="search other fields")
-        return dict(asked.fields)
+        return asked.field_weights
     if not masked & {*searchable.text}:
         return None
     return {name: 1.0 for name in searchable.text if name not in masked}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,8 @@ import pyarrow as pa
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
-from frazil.gateway.query.ask import Ask, Waiting
 from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
-from frazil.gateway.search.ask import SearchAsk
 from frazil.gateway.search.cuts import Cuts, FoundCut, Reach
 from frazil.gateway.search.feeding import Feed, Feeds, Kind
 from frazil.gateway.search.filters import Filters
@@ -29,6 +27,7 @@ from frazil.gateway.search.search_plan import SearchPlan, question
 from frazil.gateway.search.shelves import OpenShelf, Shelves
 from frazil.gateway.threads import to_the_end
 from frazil.lake.catalog import LakeTable
+from frazil.requests import FreshnessSpec, SearchRequest, Waiting
 from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
@@ -78,7 +77,7 @@ class Searches:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
 
     async def answer(
-        self, asked: SearchAsk, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
+        self, asked: SearchRequest, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
     ) -> bytes:
         """The answer as JSON, once it is in the audit log; so is every failure. Cancelling this stops the search."""
         with audit_entry(self._audit, "search", identity, words=asked.query, client=client) as trace:
@@ -88,15 +87,15 @@ class Searches:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(
-        self, asked: SearchAsk, identity: Identity, trace: AuditFields, started: float, waiting: Waiting
+        self, asked: SearchRequest, identity: Identity, trace: AuditFields, started: float, waiting: Waiting
     ) -> bytes:
-        deadline = started + asked.timeout_seconds
+        deadline = started + asked.timeout_s
         subject = await self._subject(asked, identity)
         trace.tables = (subject.table.name,)
         for attempt in range(_TRIES):
             try:
                 async with asyncio.timeout_at(_loop_time(deadline) + _GRACE_SECONDS):
-                    sql = _freshness(asked, waiting)
+                    sql = replace(asked.reads, waiting=waiting)
                     tried = partial(self._tried, asked, sql, subject, identity, trace, started, deadline, attempt == 0)
                     return await self._waited(asked, deadline, tried, waiting)
             except _MOVED:
@@ -106,12 +105,12 @@ class Searches:
                 await self._cuts.look_again()
             except TimeoutError as error:
                 raise QueryTimeout(
-                    f"the search took longer than {asked.timeout_seconds:g} s", hint="give it more time"
+                    f"the search took longer than {asked.timeout_s:g} s", hint="give it more time"
                 ) from error
         raise AssertionError("the last try returns or raises")
 
     async def _waited(
-        self, asked: SearchAsk, deadline: float, tried: Callable[[], Awaitable[bytes]], waiting: Waiting
+        self, asked: SearchRequest, deadline: float, tried: Callable[[], Awaitable[bytes]], waiting: Waiting
     ) -> bytes:
         """Once, or while too much is fresh and the caller prefers to wait, until the deadline."""
         with ExitStack() as wait:
@@ -120,7 +119,7 @@ class Searches:
                 try:
                     return await tried()
                 except (FreshFull, FreshGap):
-                    if not asked.wait_when_behind or time.monotonic() + _BEHIND_SECONDS > deadline:
+                    if not asked.reads.wait_when_behind or time.monotonic() + _BEHIND_SECONDS > deadline:
                         raise
                     if not waits:
                         wait.enter_context(waiting())
@@ -129,8 +128,8 @@ class Searches:
 
     async def _tried(
         self,
-        asked: SearchAsk,
-        sql: Ask,
+        asked: SearchRequest,
+        sql: FreshnessSpec,
         subject: _Subject,
         identity: Identity,
         trace: AuditFields,
@@ -166,7 +165,7 @@ class Searches:
         return _body(shelf, asked, asking, found, rows, token, started)
 
     async def _fed(
-        self, shelf: OpenShelf, asked: SearchAsk, asking: SearchPlan, there: FoundCut, deadline: float
+        self, shelf: OpenShelf, asked: SearchRequest, asking: SearchPlan, there: FoundCut, deadline: float
     ) -> tuple[Feed, Reach]:
         kind: Kind = "live" if asked.freshness == "live" else "committed"
         try:
@@ -181,12 +180,12 @@ class Searches:
         feed = self._feeds.of(shelf, kind)
         return feed, await feed.bring(there, deadline)
 
-    async def _subject(self, asked: SearchAsk, identity: Identity) -> _Subject:
+    async def _subject(self, asked: SearchRequest, identity: Identity) -> _Subject:
         """A table, or a profile, that is not there and one that the caller may not read are refused alike."""
         profile = await self._profile(asked.profile) if asked.profile is not None else None
         if asked.profile is not None:
             readable = profile is not None and identity.read_grant(profile.table) is not None
-            if profile is None or not readable or asked.table not in (None, profile.table):
+            if profile is None or not readable or asked.table_name not in (None, profile.table):
                 if readable and profile is not None:
                     raise InvalidInput(
                         f"the profile {profile.name!r} is of another table",
@@ -198,7 +197,7 @@ class Searches:
                     code="profile_not_found",
                     hint="frazil profiles list",
                 )
-        name = profile.table if profile is not None else asked.table
+        name = profile.table if profile is not None else asked.table_name
         assert name is not None
         grant = identity.read_grant(name)
         try:
@@ -265,7 +264,7 @@ def _searched(
 
 def _body(
     shelf: OpenShelf,
-    asked: SearchAsk,
+    asked: SearchRequest,
     asking: SearchPlan,
     found: SearchResult,
     rows: list[dict[str, Any]],
@@ -284,18 +283,6 @@ def _body(
             "ignored": found.ignored,
             "elapsed_ms": round((time.monotonic() - started) * 1000, 3),
         }
-    )
-
-
-def _freshness(asked: SearchAsk, waiting: Waiting) -> Ask:
-    """The search as a question to SQL's resolver: only how fresh it is to be matters."""
-    return Ask(
-        "",
-        freshness=asked.freshness,
-        min_token=asked.min_token,
-        timeout_seconds=asked.timeout_seconds,
-        wait_when_behind=asked.wait_when_behind,
-        waiting=waiting,
     )
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from frazil.embedding import Chunk, unit
 from frazil.errors import InvalidInput
+from frazil.requests import MAX_K, Mode
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.bitmap import Bitmap
 from frazil.serving.search.searchable import Key
 from frazil.serving.text.snippet import TextSnippet
 
-Mode = Literal["vector", "text", "hybrid"]
-MAX_K = 1_000
 MAX_REACH = 10_000
 """How far down a ranking one may look: `offset` + `k`."""
 _IS_ONE = 1e-6

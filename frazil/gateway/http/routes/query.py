@@ -15,8 +15,8 @@ from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.query_parameters import only
-from frazil.gateway.query.ask import Ask, Format, parse_ask
 from frazil.gateway.query.queries import Queries, QueryAnswer
+from frazil.requests import Format, QueryRequest, decode_request
 
 _MEDIA: dict[Format, str] = {
     "json": "application/json",
@@ -38,10 +38,12 @@ class Query:
         identity.require_sql()
         queries = queries_of(self._gateway)
         request.scope[AUDITED] = True
-        ask = parse_ask(await json_body(request, self._bodies), accept=_accepted(request))
+        ask = decode_request(await json_body(request, self._bodies), QueryRequest)
+        if ask.format is None:
+            ask = msgspec.structs.replace(ask, format=_accepted(request))
         place = place_of(request)
         answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place.waiting)
-        response = _response(ask, await while_connected(request, answering))
+        response = _response(ask.format or "json", await while_connected(request, answering))
         # Until the caller has read it: one that asks for much and reads nothing must not hold everybody's memory.
         place.take(len(response.body))
         return response
@@ -67,9 +69,9 @@ def _accepted(request: Request) -> Format:
     return "json"
 
 
-def _response(ask: Ask, answer: QueryAnswer) -> Response:
-    media = _MEDIA[ask.format]
-    if ask.format == "json":
+def _response(format_: Format, answer: QueryAnswer) -> Response:
+    media = _MEDIA[format_]
+    if format_ == "json":
         content = {"columns": answer.columns, "rows": msgspec.Raw(answer.body), **answer.about}
         return Response(msgspec.json.encode(content), media_type=media)
     about = json.dumps(answer.about, ensure_ascii=True, separators=(",", ":"))

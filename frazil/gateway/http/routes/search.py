@@ -14,7 +14,7 @@ from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.query_parameters import only
-from frazil.gateway.search.ask import parse_search
+from frazil.requests import SearchRequest, decode_request
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
@@ -30,7 +30,7 @@ class Search:
         only(request)
         searches = searches_of(self._gateway)
         request.scope[AUDITED] = True
-        asked = parse_search(await json_body(request, self._bodies))
+        asked = decode_request(await json_body(request, self._bodies), SearchRequest)
         answering = searches.answer(
             asked, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
         )

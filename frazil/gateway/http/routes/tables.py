@@ -17,6 +17,7 @@ from frazil.gateway.http.responses import answer
 from frazil.gateway.http.tellings import TableStatus
 from frazil.gateway.purge import purge_dropped
 from frazil.lake.catalog import LakeTable
+from frazil.requests import RepairRequest, decode_request
 from frazil.tables import (
     alter_table,
     declare_table,
@@ -111,21 +112,13 @@ class Tables:
         admin_only(request)
         only(request)
         name = table_of(request)
-        wanted = await json_body(request, self._bodies)
-        if not isinstance(wanted, dict) or wanted.keys() - {"what", "accept_loss"}:
-            raise InvalidInput("a repair is {what, accept_loss?}", code="bad_repair", hint='{"what": "bus"}')
-        accept_loss = wanted.get("accept_loss", False)
-        if not isinstance(accept_loss, bool):
-            raise InvalidInput("`accept_loss` is true or false", code="bad_repair")
-        if wanted.get("what") == "bus":
-            name = (await self._gateway.directory.fed(name)).name
+        asked = decode_request(await json_body(request, self._bodies), RepairRequest)
         bus, lake, journal = self._gateway.bus, self._gateway.lake, self._gateway.journal
-        if wanted.get("what") == "bus":
-            report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=accept_loss)
-        elif wanted.get("what") == "watermark":
-            report = await repair_watermark(name, lake=lake, journal=journal)
+        if asked.what == "bus":
+            name = (await self._gateway.directory.fed(name)).name
+            report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=asked.accept_loss)
         else:
-            raise InvalidInput("only the bus or the watermark can be repaired", code="bad_repair", hint='"what": "bus"')
+            report = await repair_watermark(name, lake=lake, journal=journal)
         self._retire(name)
         await self._gateway.directory.refresh()
         return answer(report.body())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -20,15 +19,11 @@ from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
+from frazil.requests import RotationRequest, TokenRequest, decode_request
 
 CheckFilter = Callable[[LakeTable, str], Awaitable[None]]
 """Raises `InvalidInput` unless the text is one SQL condition over the columns of the table, and nothing more."""
 
-_FIELDS = ("name", "grants", "expires_in_s", "expires_at", "rate_per_second", "burst")
-_MAX_NAME = 200
-_MAX_LIFE = timedelta(days=3653)
-_MAX_GRACE_SECONDS = 30 * 86_400.0
-_MAX_RATE = 1_000_000
 _SECRET_HEADERS = {"Cache-Control": "no-store"}
 
 
@@ -43,20 +38,21 @@ class Tokens:
         """201 with the secret, which is told here and never again."""
         admin_only(request)
         only(request)
-        declared = _object(await json_body(request, self._bodies), _FIELDS)
-        grants = parse_grants(declared.get("grants"))
+        asked = decode_request(await json_body(request, self._bodies), TokenRequest)
+        expires_at = asked.expiry(datetime.now(UTC))
+        grants = parse_grants(asked.grants)
         _no_guesses(grants)
         for grant in grants:
             if grant.restricts:
                 await self._judge(grant)
         record, secret = await asyncio.to_thread(
             self._access.tokens.create,
-            _name(declared.get("name")),
+            asked.name.strip(),
             grants,
             created_by=identity_of(request).id,
-            expires_at=_expiry(declared, datetime.now(UTC)),
-            rate_per_second=_number(declared, "rate_per_second", least=0.001, most=_MAX_RATE),
-            burst=_whole(declared, "burst", most=_MAX_RATE),
+            expires_at=expires_at,
+            rate_per_second=asked.rate_per_second,
+            burst=asked.burst,
         )
         await self._changed(request, "token.create", record)
         return answer({"token": secret, **record.body(datetime.now(UTC))}, 201, _SECRET_HEADERS)
@@ -85,10 +81,10 @@ class Tokens:
         """200 with a new secret for the same id. The old one works `grace_s` longer; without it, it ends now."""
         admin_only(request)
         only(request)
-        wanted = _object(await json_body(request, self._bodies), ("grace_s",)) if _has_body(request) else {}
-        grace_seconds = _number(wanted, "grace_s", least=0, most=_MAX_GRACE_SECONDS) or 0.0
+        body = await json_body(request, self._bodies) if _has_body(request) else {}
+        asked = decode_request(body, RotationRequest)
         record, secret = await asyncio.to_thread(
-            self._access.tokens.rotate, request.path_params["id"], grace_seconds=grace_seconds
+            self._access.tokens.rotate, request.path_params["id"], grace_seconds=asked.grace_s
         )
         await self._changed(request, "token.rotate", record)
         return answer({"token": secret, **record.body(datetime.now(UTC))}, 200, _SECRET_HEADERS)
@@ -144,65 +140,5 @@ def _has_body(request: Request) -> bool:
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
-def _object(declared: Any, fields: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(declared, dict):
-        raise _bad("the body is an object with " + ", ".join(fields), code="bad_token_request")
-    for name in declared:
-        if name not in fields:
-            raise _bad(
-                f"there is no field {str(name)[:80]!r} here",
-                code="unknown_field",
-                hint="the fields are " + ", ".join(fields),
-            )
-    return declared
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str) or not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
-        raise _bad(
-            f"`name` is a text of at most {_MAX_NAME} characters",
-            code="bad_token_request",
-            hint="say who uses the token and what for",
-        )
-    return name.strip()
-
-
-def _expiry(declared: dict[str, Any], now: datetime) -> datetime | None:
-    at, seconds = declared.get("expires_at"), _number(declared, "expires_in_s", least=1, most=_MAX_LIFE.total_seconds())
-    if at is not None and seconds is not None:
-        raise _bad("`expires_at` and `expires_in_s` say the same thing", code="bad_expiry", hint="give one of them")
-    if seconds is not None:
-        return now + timedelta(seconds=seconds)
-    if at is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(at).astimezone(UTC) if datetime.fromisoformat(at).tzinfo else None
-    except (ValueError, TypeError, OverflowError):
-        moment = None
-    if moment is None or not now < moment <= now + _MAX_LIFE:
-        raise _bad(
-            "`expires_at` is a time with its zone, in the future and within ten years",
-            code="bad_expiry",
-            hint="for example 2030-01-31T12:00:00Z",
-        )
-    return moment
-
-
-def _number(declared: dict[str, Any], name: str, *, least: float, most: float) -> float | None:
-    value = declared.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise _bad(f"`{name}` is a number from {least:g} to {most:,.0f}", code="bad_token_request")
-    return float(value)
-
-
-def _whole(declared: dict[str, Any], name: str, *, most: int) -> int | None:
-    value = declared.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
-        raise _bad(f"`{name}` is a whole number from 1 to {most:,}", code="bad_token_request")
-    return value
-
-
-def _bad(message: str, *, code: str = "bad_grant", hint: str = "") -> InvalidInput:
-    return InvalidInput(message, code=code, hint=hint)
+def _bad(message: str, *, hint: str = "") -> InvalidInput:
+    return InvalidInput(message, code="bad_grant", hint=hint)
