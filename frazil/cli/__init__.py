@@ -1,4 +1,4 @@
-"""The command `frazil`: one file per verb, listed here.
+"""The command `frazil`: one file per verb, listed here; `verb.py` adds the options that verbs share.
 
 Every verb has `--json`. Errors are two lines on standard error, `Error:` and `Try:`, and an exit code: 1 for what was
 refused or failed, 2 for wrong settings, machine or usage, 3 for what may work later.
@@ -19,7 +19,7 @@ from frazil.cli.ask.search import search as search_verb
 from frazil.cli.ask.sql import sql as sql_verb
 from frazil.cli.load.jobs import jobs as jobs_verb
 from frazil.cli.load.publish import publish as publish_verb
-from frazil.cli.output import exit_code, tell_error
+from frazil.cli.output import exit_code, prepare_streams, print_error
 from frazil.cli.run import serve
 from frazil.cli.run.doctor import doctor as doctor_verb
 from frazil.cli.run.status import status as status_verb
@@ -42,10 +42,11 @@ _LOADED_WHEN_CALLED = {
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    prepare_streams()
     try:
         build(sys.argv[1:])()
     except FrazilError as error:
-        tell_error(error, as_json="--json" in sys.argv[1:])
+        print_error(error, as_json="--json" in sys.argv[1:])
         sys.stdout.flush()
         raise SystemExit(exit_code(error)) from None
     except BrokenPipeError:

@@ -1,31 +1,63 @@
-"""What all verbs share: their common options, how they print and how they find the server."""
+"""Output of verbs: answers as text or JSON, errors in two lines, and streams that take every character."""
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
-import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from frazil.client import Client
-    from frazil.settings import Settings
+Body = TypeVar("Body")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object, for programs.")]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="The data directory.", show_default="./frazil-data")
-]
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The settings file.", show_default="./frazil.toml")
-]
-Url = Annotated[str | None, typer.Option("--url", help="A frazil elsewhere; its token comes from FRAZIL_TOKEN.")]
+_SUBSTITUTES = {"–": "-", "…": "...", "·": "-", "←": "<-", "▸": ">", "✔": "+", "✘": "x", "■": "-"}
+"""Our own typography in characters of every terminal."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Standard output of one verb: JSON for programs, or text for people."""
+
+    as_json: bool
+
+    def show(self, body: Body, render: Callable[[Body], None]) -> None:
+        """Print the body as JSON, or have it rendered as text."""
+        if self.as_json:
+            print_json(body)
+        else:
+            render(body)
+
+    def say(self, body: Any, text: str) -> None:
+        """Print the body as JSON, or this one line of text."""
+        self.show(body, lambda _: print(text))
+
+
+def prepare_streams() -> None:
+    """Let standard output and error write what their encoding lacks: a substitute or an escape, never an exception."""
+    codecs.register_error("frazil.substitute", _substitute)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not _takes_unicode(stream):
+            stream.reconfigure(errors="frazil.substitute")
+
+
+def _substitute(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    written = [_SUBSTITUTES.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in lacking]
+    return "".join(written), error.end
+
+
+def _takes_unicode(stream: Any) -> bool:
+    encoding = getattr(stream, "encoding", None)
+    return not encoding or codecs.lookup(encoding).name.startswith("utf")
 
 
 def exit_code(error: FrazilError) -> int:
@@ -34,9 +66,10 @@ def exit_code(error: FrazilError) -> int:
     return 3 if isinstance(error, Unavailable) else 1
 
 
-def tell_error(error: FrazilError, *, as_json: bool) -> None:
+def print_error(error: FrazilError, *, as_json: bool) -> None:
+    """Two lines on standard error, `Error:` and `Try:`, with details between; as JSON also on standard output."""
     if as_json:
-        print(json.dumps(error.body(), ensure_ascii=False, default=str))
+        print_json(error.body())
     details = error.details
     if isinstance(details, dict) and isinstance(details.get("log"), list):
         for line in details["log"]:
@@ -58,30 +91,25 @@ def tell_error(error: FrazilError, *, as_json: bool) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
+    """A terminal that folds long lines; a file or a pipe has no edge to fold at."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    out = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not out.is_terminal:
+        out.width = 100_000
+    return out
 
 
 def print_json(body: Any) -> None:
-    print(json.dumps(body, ensure_ascii=False, default=str), flush=True)
+    # Escapes of JSON's own where the stream has no Unicode: those of `prepare_streams` are not JSON.
+    print(json.dumps(body, ensure_ascii=not _takes_unicode(sys.stdout), default=str), flush=True)
 
 
-def settings_of(data: Path | None, config: Path | None, **flags: Any) -> Settings:
-    """The settings as the common options and further flags (`server__port=…`) say."""
-    from frazil.settings import load
-
-    overrides = {name.replace("__", "."): value for name, value in flags.items()}
-    return load(config, overrides={"data_dir": data, **overrides})
-
-
-def connected(data: Path | None, config: Path | None, url: str | None, **options: Any) -> Client:
-    """A client of the frazil that the options, the environment or the data directory name."""
-    from frazil.client import Client, locate
-
-    named = (url or os.environ.get("FRAZIL_URL")) and os.environ.get("FRAZIL_TOKEN")
-    data_dir = None if named else settings_of(data, config).data_dir
-    return Client(*locate(url, data_dir=data_dir), **options)
+def print_facts(facts: dict[str, Any], *, width: int) -> None:
+    """One indented line for each fact that has a value, its name in a column of this width."""
+    for name, value in facts.items():
+        if value not in ("", None):
+            print(f"  {name:<{width}} {value}")
 
 
 def counted(count: int, what: str) -> str:

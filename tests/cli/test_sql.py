@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from frazil.cli.ask.terminal_cells import printable
+from frazil.cli.terminal_cells import printable
 from frazil.runtime.data_dir import DataDir, write_json, write_private
 from tests.cli.conftest import Run
 from tests.cli.contract_server import TOKEN, problem

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli.output import AsJson
+from frazil.cli.options import AsJson
 
 if TYPE_CHECKING:
     from benchmarks import Report

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, console, print_json, settings_of
+from frazil.cli.listing import listing
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, console
+from frazil.cli.terminal_cells import styled
+from frazil.cli.verb import local_verb
 
 if TYPE_CHECKING:
     from frazil.settings import Settings
@@ -31,11 +35,11 @@ def _of_the_catalog() -> None:
 
 
 @app.command()
+@local_verb
 def repair(
+    options: SharedOptions,
+    output: Output,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    data: Data = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Register every table of the warehouse that the catalog lacks: after it was lost, or moved away as damaged.
 
@@ -45,7 +49,7 @@ def repair(
     from frazil.runtime import open_journal, open_the_lake
     from frazil.runtime.data_dir import DataDir
 
-    settings = settings_of(data, config)
+    settings = options.settings()
     in_use = DataDir(settings.data_dir).is_locked() or settings.catalog_file is None
     lake = open_the_lake(settings)
     try:
@@ -59,32 +63,27 @@ def repair(
             journal.append("catalog_repaired", table=table.name, state=table.state, metadata=table.metadata)
     tables = [table.body() for table in found]
     report = {"dry_run": dry_run, "tables": tables, "not_in_the_warehouse": list(_NOT_IN_THE_WAREHOUSE)}
-    if as_json:
-        print_json(report)
-    else:
-        _show(tables, settings, dry_run=dry_run)
+    output.show(report, lambda _: _print_tables(tables, settings, dry_run=dry_run))
     raise typer.Exit(1 if any(table.state in ("damaged", "behind") for table in found) else 0)
 
 
-def _show(tables: list[dict[str, Any]], settings: Settings, *, dry_run: bool) -> None:
+def _print_tables(tables: list[dict[str, Any]], settings: Settings, *, dry_run: bool) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     out = console()
     if not tables:
         out.print(f"there is no table in {settings.warehouse_url}", markup=False)
         return
-    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    listing.add_column("table")
-    listing.add_column("state")
-    for heading in ("rows", "snapshots", "columns"):
-        listing.add_column(heading, justify="right")
-    for table in tables:
-        colour = {"registered": "green", "damaged": "red", "behind": "red"}.get(table["state"], "dim")
-        state = f"[{colour}]{table['state'].replace('_', ' ')}[/]"
-        numbers = [f"{table[word]:,}" for word in ("rows", "snapshots", "columns")]
-        listing.add_row(table["name"], state, *numbers)
-    out.print(listing)
+    colours = {"registered": "green", "damaged": "red", "behind": "red"}
+    rows = [
+        [
+            table["name"],
+            styled(table["state"].replace("_", " "), colours.get(table["state"], "dim")),
+            *(f"{table[word]:,}" for word in ("rows", "snapshots", "columns")),
+        ]
+        for table in tables
+    ]
+    listing(("table", "state", ">rows", ">snapshots", ">columns"), rows)
     for table in tables:
         for words in _notes(table):
             out.print(f"{escape(table['name'])}: {escape(words)}", soft_wrap=True)

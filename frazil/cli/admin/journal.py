@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.output import Output, console
+from frazil.cli.verb import verb
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 
+@verb
 def journal(
+    client: Client,
+    output: Output,
     table: Annotated[str | None, typer.Option(help="Only entries of this table.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many entries.")] = 20,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Commits and failures, newest first."""
-    with connected(data, config, url) as client:
-        entries = client.journal(table=table, limit=limit)
-    if as_json:
-        print_json({"entries": entries})
-        return
+    entries = client.journal(table=table, limit=limit)
+    output.show({"entries": entries}, lambda _: _print_entries(entries))
+
+
+def _print_entries(entries: list[dict[str, Any]]) -> None:
     out = console()
     for entry in entries:
         rest = {key: value for key, value in entry.items() if key not in ("at", "kind", "table")}

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.listing import listing
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output
+from frazil.cli.verb import verb
 from frazil.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 app = typer.Typer(help="Hand out tokens, see them, replace their secrets, and end them.", no_args_is_help=True)
 
@@ -20,7 +26,10 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw]?)\Z")
 
 
 @app.command()
+@verb
 def create(
+    options: SharedOptions,
+    output: Output,
     name: Annotated[str, typer.Argument(help="Who uses the token, and what for.")],
     grant: Annotated[
         list[str],
@@ -37,94 +46,58 @@ def create(
     expires: Annotated[str | None, typer.Option(metavar="30d", help="End by itself after s, m, h, d or w.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second.", show_default="as the settings say")] = None,
     burst: Annotated[int | None, typer.Option(help="Requests at once.", show_default="as the settings say")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make a token. Its secret is printed here, on standard output, and never again."""
-
     grants = _restricted([parse_grant(text) for text in grant], where, mask)
     expires_in_s = seconds_of(expires) if expires else None
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         made = client.tokens.create(name, grants, expires_in_s=expires_in_s, rate_per_second=rate, burst=burst)
     until = f", until {made['expires_at']}" if made.get("expires_at") else ""
-    _hand_out(made, f"token {made['id']} may {_scopes(made)}{until}", as_json=as_json)
+    _hand_out(output, made, f"token {made['id']} may {_scopes(made)}{until}")
 
 
 @app.command("list")
+@verb
 def list_(
+    client: Client,
+    output: Output,
     all_: Annotated[bool, typer.Option("--all", help="Also those that are expired or revoked.")] = False,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """The tokens that work, the newest first. The file admin.token is not among them."""
-
-    with connected(data, config, url) as client:
-        tokens = [token for token in client.tokens.list() if all_ or token["state"] == "active"]
-    if as_json:
-        print_json({"tokens": tokens})
-        return
-    from rich.markup import escape
-    from rich.table import Table
-
-    listing = Table("id", "name", "state", "grants", "expires", "last used", box=None, pad_edge=False)
-    for token in tokens:
-        words = (token["id"], escape(token["name"]), token["state"], escape(_scopes(token)))
-        listing.add_row(*words, (token["expires_at"] or "–")[:19], (token["last_used_at"] or "–")[:19])
-    console().print(listing if tokens else "[dim]no tokens but admin.token[/]")
+    tokens = [token for token in client.tokens.list() if all_ or token["state"] == "active"]
+    output.show({"tokens": tokens}, lambda _: _print_tokens(tokens))
 
 
 @app.command()
-def show(token_id: Id, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def show(client: Client, output: Output, token_id: Id) -> None:
     """Everything about one token but its secret."""
-
-    with connected(data, config, url) as client:
-        token = client.tokens.show(token_id)
-    if as_json:
-        print_json(token)
-        return
-    for word, value in token.items():
-        if word != "grants" and value is not None:
-            print(f"{word:<18}{value}")
-    for grant in token["grants"]:
-        print(f"{'grant':<18}{_grant_text(grant)}")
+    output.show(client.tokens.show(token_id), _print_token)
 
 
 @app.command()
-def revoke(token_id: Id, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def revoke(client: Client, output: Output, token_id: Id) -> None:
     """End a token for good. Every gateway refuses it within 5 seconds."""
-
-    with connected(data, config, url) as client:
-        token = client.tokens.revoke(token_id)
-    if as_json:
-        print_json(token)
-    else:
-        print(f"token {token['id']} ({token['name']}) is revoked")
+    token = client.tokens.revoke(token_id)
+    output.say(token, f"token {token['id']} ({token['name']}) is revoked")
 
 
 @app.command()
+@verb
 def rotate(
+    options: SharedOptions,
+    output: Output,
     token_id: Id,
     grace: Annotated[str, typer.Option(metavar="1h", help="How much longer the old secret works.")] = "0s",
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Give a token a new secret. It is printed here, on standard output, and never again."""
-
     grace_s = seconds_of(grace)
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         token = client.tokens.rotate(token_id, grace_s=grace_s)
     until = token.get("old_secret_until")
-    _hand_out(
-        token,
-        f"token {token['id']} has a new secret; the old one " + (f"works until {until}" if until else "has ended"),
-        as_json=as_json,
-    )
+    state = f"works until {until}" if until else "has ended"
+    _hand_out(output, token, f"token {token['id']} has a new secret; the old one {state}")
 
 
 def parse_grant(text: str) -> dict[str, Any]:
@@ -181,14 +154,34 @@ def _bad_grant(text: str, *, hint: str) -> InvalidInput:
     return InvalidInput(f"{text!r} is not a grant", code="bad_grant", hint=hint)
 
 
-def _hand_out(token: dict[str, Any], words: str, *, as_json: bool) -> None:
+def _hand_out(output: Output, token: dict[str, Any], words: str) -> None:
     """The secret on standard output, for a pipe or a file; what is for people on standard error."""
     print(words, file=sys.stderr)
     print("keep it safe: this is the only time it is shown", file=sys.stderr)
-    if as_json:
-        print_json(token)
-    else:
-        print(token["token"], flush=True)
+    output.show(token, lambda _: print(token["token"], flush=True))
+
+
+def _print_tokens(tokens: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            token["id"],
+            token["name"],
+            token["state"],
+            _scopes(token),
+            (token["expires_at"] or "–")[:19],
+            (token["last_used_at"] or "–")[:19],
+        ]
+        for token in tokens
+    ]
+    listing(("id", "name", "state", "grants", "expires", "last used"), rows, none="no tokens but admin.token")
+
+
+def _print_token(token: dict[str, Any]) -> None:
+    for word, value in token.items():
+        if word != "grants" and value is not None:
+            print(f"{word:<18}{value}")
+    for grant in token["grants"]:
+        print(f"{'grant':<18}{_grant_text(grant)}")
 
 
 def _scopes(token: dict[str, Any]) -> str:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.ask.terminal_cells import printable, tame
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, counted, print_json
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, console, counted
+from frazil.cli.terminal_cells import printable, tame
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError, InvalidInput
 from frazil.requests import (
     DEFAULT_FRESHNESS,
@@ -34,7 +36,10 @@ RETRY_S = 10.0
 _MOST_CHARACTERS = 160
 
 
+@verb
 def search(
+    options: SharedOptions,
+    output: Output,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="The table; none with --profile.")] = None,
     query: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="What to look for.")] = None,
     mode: Annotated[
@@ -78,15 +83,11 @@ def search(
         WhenBehind | None,
         typer.Option(help="What to do if more is new than can be searched.", show_default="error"),
     ] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Search a table: `frazil search notes "green tea"`."""
     if profile is not None and query is None and table is not None:
         table, query = None, table
-    with connected(data, config, url, retry_s=RETRY_S) as client:
+    with options.connect(retry_s=RETRY_S) as client:
         try:
             answer = client.search(
                 table,
@@ -108,10 +109,7 @@ def search(
         except FrazilError as error:
             tame(error)
             raise
-    if as_json:
-        print_json(answer.facts)
-    else:
-        _tell(answer, wanted=_listed(columns))
+    output.show(answer.facts, lambda _: _print_answer(answer, wanted=_listed(columns)))
 
 
 def _numbers(file: Path) -> list[float]:
@@ -128,7 +126,7 @@ def _listed(names: str | None) -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _tell(answer: SearchAnswer, *, wanted: list[str] | None) -> None:
+def _print_answer(answer: SearchAnswer, *, wanted: list[str] | None) -> None:
     out = console()
     for place, hit in enumerate(answer, start=1):
         out.print(_headline(place, hit))

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from frazil.cli.ask.terminal_cells import printable, show, tame
-from frazil.cli.output import AsJson, Config, Data, Url, connected
+from frazil.cli.ask.answer_table import print_answer
+from frazil.cli.options import SharedOptions
+from frazil.cli.terminal_cells import printable, tame
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError, InvalidInput
 from frazil.requests import (
     DEFAULT_FRESHNESS,
@@ -44,7 +46,9 @@ _SUFFIXES = {
 Format = Literal["table", WireFormat]
 
 
+@verb
 def sql(
+    options: SharedOptions,
     text: Annotated[
         str | None, typer.Argument(metavar="[SELECT|-]", help="The query; - is standard input; without: a prompt.")
     ] = None,
@@ -61,7 +65,7 @@ def sql(
     format: Annotated[
         Format | None, typer.Option("--format", help="How to write the rows.", show_default="table")
     ] = None,
-    output: Annotated[
+    destination: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file; its name tells the format.")
     ] = None,
     freshness: Annotated[
@@ -92,10 +96,6 @@ def sql(
         WhenBehind | None,
         typer.Option(help="What to do if more was received than a live answer can hold.", show_default="error"),
     ] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Ask in SQL. Without a query: a prompt with history and completion."""
     words: dict[str, Any] = {
@@ -107,18 +107,18 @@ def sql(
         "timeout_s": timeout,
         "when_behind": when_behind,
     }
-    wanted = _format(format, output, as_json=as_json)
+    wanted = _format(format, destination, as_json=options.as_json)
     if text is None and file is None and sys.stdin.isatty():
-        if output is not None or param:
+        if destination is not None or param:
             raise InvalidInput("there is no query", code="no_query", hint='frazil sql "SELECT …" --output FILE')
         from frazil.cli.ask.sql_prompt import prompt
 
-        with connected(data, config, url, retry_s=RETRY_S) as client:
-            prompt(client, words, wanted, data, config)
+        with options.connect(retry_s=RETRY_S) as client:
+            prompt(client, words, wanted, options.state_folder() / "sql_history")
         return
     query = _query(text, file)
     parameters = _parameters(param or ())
-    with connected(data, config, url, retry_s=RETRY_S) as client:
+    with options.connect(retry_s=RETRY_S) as client:
         try:
             written = asked(client, query, parameters, wanted, words)
         except KeyboardInterrupt:
@@ -127,10 +127,10 @@ def sql(
         except FrazilError as error:
             tame(error)
             raise
-    if output is not None:
-        _store(written, output)
+    if destination is not None:
+        _store(written, destination)
     else:
-        tell(written, wanted)
+        print_written(written, wanted)
     warn_if_truncated(written, "add --max-rows, up to 1000000, or a LIMIT that you mean")
 
 
@@ -140,10 +140,10 @@ def asked(client: Client, query: str, parameters: Any, format: str, words: dict[
     return client.sql_written(query, parameters, format=wire, **words)
 
 
-def tell(written: Written, format: str) -> None:
+def print_written(written: Written, format: str) -> None:
     """Print the answer. A program gets the bytes as they are; on a terminal nothing in them may steer it."""
     if format == "table":
-        show(written.facts)
+        print_answer(written.facts)
     elif not sys.stdout.isatty():
         sys.stdout.flush()
         sys.stdout.buffer.write(written.content.rstrip(b"\n") + b"\n" if format == "json" else written.content)

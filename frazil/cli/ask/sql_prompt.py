@@ -16,10 +16,11 @@ from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from frazil.cli.ask.sql import asked, tell, warn_if_truncated
+from frazil.cli.ask.sql import asked, print_written, warn_if_truncated
 from frazil.cli.ask.sql_completion import CompletionNames, SqlCompleter, is_complete
-from frazil.cli.ask.terminal_cells import cell, printable, tame
-from frazil.cli.output import console, settings_of, tell_error
+from frazil.cli.listing import table_of
+from frazil.cli.output import console, print_error
+from frazil.cli.terminal_cells import printable, tame
 from frazil.errors import FrazilError, InvalidInput
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Session:
         self.ended = False
 
     def enter(self, text: str) -> None:
-        """Do what was typed. Whatever goes wrong is told, and the prompt comes back."""
+        """Do what was typed. Whatever goes wrong is printed, and the prompt comes back."""
         text = text.strip()
         try:
             if text.startswith("."):
@@ -61,7 +62,7 @@ class Session:
         except FrazilError as error:
             sys.stdout.flush()
             tame(error)
-            tell_error(error, as_json=False)
+            print_error(error, as_json=False)
         except KeyboardInterrupt:
             # The way out through the client closed the connection, and the server ends a query that nobody waits for.
             print("cancelled", file=sys.stderr)
@@ -71,7 +72,7 @@ class Session:
         written = asked(self._client, text, None, self._format, self._words)
         seconds = time.monotonic() - begun
         self._token = str(written.facts.get("token") or self._token)
-        tell(written, self._format)
+        print_written(written, self._format)
         warn_if_truncated(written, f".max_rows {int(self._words['max_rows']) * 10}")
         if self._timer:
             facts = written.facts
@@ -103,13 +104,10 @@ class Session:
     def schema(self, name: str) -> None:
         if not name:
             raise InvalidInput("of which table?", code="no_table", hint=".schema TABLE; .tables lists them")
-        from rich.table import Table
-
-        listing = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for column, declared in (self._client.table(name).get("columns") or {}).items():
-            kind = declared.get("type") if isinstance(declared, dict) else declared
-            listing.add_row(cell(column), cell(str(kind)))
-        console().print(listing)
+        columns = (self._client.table(name).get("columns") or {}).items()
+        table = table_of(("column", "type"), [[column, _type(declared)] for column, declared in columns])
+        table.show_header = False
+        console().print(table)
 
     def freshness(self, wanted: str) -> None:
         if wanted:
@@ -160,12 +158,12 @@ COMMANDS = {
 }
 
 
-def prompt(client: Client, words: dict[str, Any], format: str, data: Path | None, config: Path | None) -> None:
+def prompt(client: Client, words: dict[str, Any], format: str, history_file: Path) -> None:
     """Ask and answer until the user leaves."""
     session = Session(client, words, format)
     offers = {name: command.offers for name, command in COMMANDS.items()}
     reader: PromptSession[str] = PromptSession(
-        history=_history(_history_file(data, config)),
+        history=_history(history_file),
         completer=ThreadedCompleter(SqlCompleter(session.names, offers)),
         complete_while_typing=True,
         multiline=Condition(lambda: not is_complete(get_app().current_buffer.document.text)),
@@ -183,18 +181,14 @@ def prompt(client: Client, words: dict[str, Any], format: str, data: Path | None
         session.enter(text)
 
 
+def _type(declared: Any) -> str:
+    return str(declared.get("type") if isinstance(declared, dict) else declared)
+
+
 def _one_of(wanted: str, known: tuple[str, ...]) -> str:
     if wanted not in known:
         raise InvalidInput(f"{wanted!r} is not known here", code="bad_argument", hint=f"one of {', '.join(known)}")
     return wanted
-
-
-def _history_file(data: Path | None, config: Path | None) -> Path:
-    """Beside the data where there are any here, else where users keep such things."""
-    here = settings_of(data, config).data_dir
-    if os.access(here, os.W_OK):
-        return here / "sql_history"
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "frazil" / "sql_history"
 
 
 def _history(file: Path) -> History:

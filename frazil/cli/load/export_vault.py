@@ -1,4 +1,4 @@
-"""`frazil export vault`: the notes of a table as the Markdown files that they came from, or would come from."""
+"""`frazil export vault`: the notes of a table as Markdown files."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.load.ingest_vault import Folder, Notes, VaultName
-from frazil.cli.output import AsJson, Config, Data, Url, connected, print_json
+from frazil.cli.output import Output
+from frazil.cli.verb import verb
 from frazil.errors import NotFound
 
 if TYPE_CHECKING:
+    from frazil.client import Client
     from frazil.vault import ExportReport
 
 
+@verb
 def vault(
+    client: Client,
+    output: Output,
     folder: Folder,
     name: VaultName = None,
     notes: Notes = "notes",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are different.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete notes that the table does not have.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write the current notes of a vault as Markdown files.
 
@@ -36,28 +37,24 @@ def vault(
     from frazil.vault import ClientTables, export_notes
 
     vault_name = name or folder.resolve().name
-    with connected(data, config, url) as client:
-        tables = ClientTables(client, notes=notes)
-        further = tables.further()
-        known = tables.vaults()
-        if vault_name not in known:
-            raise NotFound(
-                f"the table has no notes of a vault {vault_name!r}",
-                code="no_such_vault",
-                hint=f"give --vault; there are {', '.join(known[:20])}" if known else "nothing is ingested yet",
-            )
-        report = export_notes(
-            tables.rows(vault_name), folder, vault_name, further, force=force, delete=delete, dry_run=dry_run
+    tables = ClientTables(client, notes=notes)
+    further = tables.further()
+    known = tables.vaults()
+    if vault_name not in known:
+        raise NotFound(
+            f"the table has no notes of a vault {vault_name!r}",
+            code="no_such_vault",
+            hint=f"give --vault; there are {', '.join(known[:20])}" if known else "nothing is ingested yet",
         )
-    _tell(report, as_json=as_json)
+    report = export_notes(
+        tables.rows(vault_name), folder, vault_name, further, force=force, delete=delete, dry_run=dry_run
+    )
+    output.show({**asdict(report), "seconds": round(report.seconds, 3)}, lambda _: _print_report(report))
     if report.refused:
         raise typer.Exit(1)
 
 
-def _tell(report: ExportReport, *, as_json: bool) -> None:
-    if as_json:
-        print_json({**asdict(report), "seconds": round(report.seconds, 3)})
-        return
+def _print_report(report: ExportReport) -> None:
     for what, path in report.planned:
         print(f"{what:8} {path}")
     for left in report.refused:

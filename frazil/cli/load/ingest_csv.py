@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli.load.jobs import progress
-from frazil.cli.output import AsJson, Config, Data, Url, connected, counted, print_json, tell_error
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, counted, print_error, print_facts
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -26,7 +28,10 @@ _PACKED = (".gz", ".bz2", ".zst")
 _Mark = tuple[int, int]
 
 
+@verb
 def csv(
+    options: SharedOptions,
+    output: Output,
     paths: Annotated[list[str], typer.Argument(metavar="PATH|GLOB|DIR", help="Files, patterns or folders.")],
     table: Annotated[str, typer.Option("--table", metavar="TABLE", help="Made from the files if it is not there.")],
     mode: Annotated[str, typer.Option(help="append, or replace all rows of the table.")] = "append",
@@ -49,14 +54,10 @@ def csv(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on, and load what is dropped there or changes.")] = False,
     timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for a load.")] = 86_400.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Load CSV files: dialect and types found out, bad records quarantined, a file loaded twice counts once."""
     columns = _columns(column or [], check or [])
-    options: dict[str, Any] = {
+    wanted: dict[str, Any] = {
         "mode": mode,
         "delimiter": delimiter,
         "quote": quote,
@@ -66,8 +67,8 @@ def csv(
         "null_words": null,
         "max_bad": max_bad,
     }
-    options = {name: value for name, value in options.items() if value is not None}
-    with connected(data, config, url) as client:
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    with options.connect() as client:
         remote = not _is_local(client.url) if upload is None else upload
         if remote and columns:
             raise InvalidInput(
@@ -75,7 +76,7 @@ def csv(
                 code="bad_load",
                 hint=f"declare the table first: frazil tables create {table} --column …",
             )
-        load = _Loader(client, table, options if remote else {**options, "columns": columns}, remote, timeout, as_json)
+        load = _CsvLoad(client, output, table, wanted if remote else {**wanted, "columns": columns}, remote, timeout)
         if watch:
             _follow(paths, load)
         elif files := expanded(paths):
@@ -84,19 +85,21 @@ def csv(
             raise NotFound(f"no file is at {' '.join(paths)}", code="no_such_file", hint="look at the path")
 
 
-class _Loader:
+class _CsvLoad:
+    """Loads of files into one table, each waited for and reported."""
+
     def __init__(
-        self, client: Client, table: str, options: dict[str, Any], upload: bool, timeout: float, as_json: bool
+        self, client: Client, output: Output, table: str, options: dict[str, Any], upload: bool, timeout: float
     ) -> None:
         self._client = client
+        self._output = output
         self._table = table
         self._options = options
         self._upload = upload
         self._timeout = timeout
-        self._as_json = as_json
 
     def __call__(self, files: list[str]) -> None:
-        """Load, wait and tell. An upload is a load for each file."""
+        """Load, wait and report. An upload is a load for each file."""
         if not self._upload:
             self._wait(self._client.load_csv(self._table, files, **self._options))
             return
@@ -106,12 +109,9 @@ class _Loader:
             self._wait(self._client.upload_csv(self._table, file, **{**self._options, **mode}))
 
     def _wait(self, job: dict[str, Any]) -> None:
-        with progress(as_json=self._as_json) as tell:
-            done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, tell=tell)
-        if self._as_json:
-            print_json(done)
-        else:
-            print_report(done)
+        with progress(self._output) as on_progress:
+            done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, tell=on_progress)
+        self._output.show(done, print_report)
 
 
 def print_report(done: dict[str, Any]) -> None:
@@ -132,9 +132,7 @@ def print_report(done: dict[str, Any]) -> None:
         "speed": f"{done['mb_per_second']:.3g} MB/s",
         "load": done["load"],
     }
-    for name, value in words.items():
-        if value not in ("", None):
-            print(f"  {name:<15} {value}")
+    print_facts(words, width=15)
     if done["quarantined"]:
         by_column = ", ".join(f"{column} ({number:,})" for column, number in done.get("by_column", {}).items())
         print(f"  bad because of  {by_column}")
@@ -181,7 +179,7 @@ def _follow(paths: list[str], load: Callable[[list[str]], None]) -> None:
                     load(still)
                 except FrazilError as error:
                     if error.message != told:
-                        tell_error(error, as_json=False)
+                        print_error(error, as_json=False)
                     told = error.message
                     if error.transient:
                         still = []

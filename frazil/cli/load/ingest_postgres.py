@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.load.jobs import progress
-from frazil.cli.output import AsJson, Config, Data, Url, connected, counted, print_json
+from frazil.cli.output import Output, counted
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 app = typer.Typer(help="Load from a Postgres that \\[sources.NAME] in frazil.toml names.", no_args_is_help=True)
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The name below \\[sources.NAME].")]
@@ -20,23 +24,19 @@ Patience = Annotated[float, typer.Option("--timeout", min=0, help="How many seco
 
 
 @app.command()
+@verb
 def archive(
+    client: Client,
+    output: Output,
     source: Source,
     tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Names or patterns.")] = None,
     night: Annotated[str | None, typer.Option("--date", help="The night, as in 2026-11-16. Default: today.")] = None,
     timeout: Patience = 86_400.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Archive tables as of one moment, each into archive.TABLE with tonight's date."""
     options = {"tables": tables or [], "run_date": night}
-    done = _load(source, "archive", options, timeout, data, config, url, as_json)
-    if as_json:
-        print_json(done)
-    else:
-        _print_night(done)
+    done = _load(client, output, source, "archive", timeout, options)
+    output.show(done, _print_night)
     if done["failed"]:
         raise FrazilError(
             f"{done['failed']} of {len(done['tables'])} tables failed, the others are archived",
@@ -46,7 +46,10 @@ def archive(
 
 
 @app.command()
+@verb
 def incremental(
+    client: Client,
+    output: Output,
     source: Source,
     table: Table,
     cursor: Annotated[str, typer.Option("--cursor", metavar="COLUMN", help="A column that only grows.")],
@@ -56,10 +59,6 @@ def incremental(
     nulls: Annotated[str, typer.Option(help="Rows without a cursor value: skip or include.")] = "skip",
     key: Key = None,
     timeout: Patience = 86_400.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Load what is new since the last time, by a column that only grows."""
     options = {
@@ -71,42 +70,33 @@ def incremental(
         "nulls": nulls,
         "key": key or [],
     }
-    _print_refresh(_load(source, "incremental", options, timeout, data, config, url, as_json), as_json=as_json)
+    output.show(_load(client, output, source, "incremental", timeout, options), _print_refresh)
 
 
 @app.command()
+@verb
 def full(
+    client: Client,
+    output: Output,
     source: Source,
     table: Table,
     into: Into = None,
     kind: Kind = "log",
     key: Key = None,
     timeout: Patience = 86_400.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Load the whole table: a log is replaced, an entity gets what changed and loses what is gone."""
     options = {"tables": [table], "into": into, "kind": kind, "key": key or []}
-    _print_refresh(_load(source, "full", options, timeout, data, config, url, as_json), as_json=as_json)
+    output.show(_load(client, output, source, "full", timeout, options), _print_refresh)
 
 
 def _load(
-    source: str,
-    what: str,
-    options: dict[str, Any],
-    timeout: float,
-    data: Data,
-    config: Config,
-    url: Url,
-    as_json: bool,
+    client: Client, output: Output, source: str, what: str, timeout: float, options: dict[str, Any]
 ) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
-    with connected(data, config, url) as client:
-        job = client.load_postgres(source, what, **given)
-        with progress(as_json=as_json) as tell:
-            return client.wait_for_job(job["id"], timeout_s=timeout, tell=tell)
+    job = client.load_postgres(source, what, **given)
+    with progress(output) as on_progress:
+        return client.wait_for_job(job["id"], timeout_s=timeout, tell=on_progress)
 
 
 def _print_night(done: dict[str, Any]) -> None:
@@ -126,10 +116,7 @@ def _print_night(done: dict[str, Any]) -> None:
         print(f"not mailed: {done['mail_error']}")
 
 
-def _print_refresh(done: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(done)
-        return
+def _print_refresh(done: dict[str, Any]) -> None:
     words = {name: value for name, value in done.items() if name in _SHOWN and value not in (None, "")}
     print(f"{done['table']}: {counted(done['rows'], 'row')} from {done['source_table']} in {done['seconds']:.1f} s")
     for name, value in words.items():

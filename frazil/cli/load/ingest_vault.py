@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, print_json, tell_error
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, print_error
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError, Unavailable
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ Notes = Annotated[str, typer.Option("--notes", metavar="TABLE", help="The table 
 Links = Annotated[str, typer.Option("--links", metavar="TABLE", help="The table of links.")]
 
 
+@verb
 def vault(
+    options: SharedOptions,
+    output: Output,
     folder: Folder,
     name: VaultName = None,
     notes: Notes = "notes",
@@ -41,10 +46,6 @@ def vault(
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return when all of it is committed and visible.")] = False,
     timeout_s: Annotated[float, typer.Option(help="How long --wait waits.")] = 60.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Load a folder of Markdown notes.
 
@@ -54,7 +55,7 @@ def vault(
     from frazil.vault import ClientTables, VaultSync, parse_columns
 
     further = parse_columns(column or [])
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         tables = ClientTables(client, notes=notes, links=links)
         sync = VaultSync(
             folder,
@@ -66,26 +67,26 @@ def vault(
         report = sync.run(dry_run=dry_run, allow_empty=allow_empty)
         if wait and report.token:
             _until_visible(client, report.token, timeout_s)
-        told = set[str]()
-        _tell(report, told, as_json=as_json)
-        if report.token and not as_json:
+        shown = set[str]()
+        _show(output, report, shown)
+        if report.token and not output.as_json:
             print(f"token {report.token}", flush=True)
         if watch and not dry_run:
-            _follow(sync, folder, told, as_json=as_json)
+            _follow(output, sync, folder, shown)
     if report.skipped and not watch:
         raise typer.Exit(1)
 
 
-def _follow(sync: VaultSync, folder: Path, told: set[str], *, as_json: bool) -> None:
+def _follow(output: Output, sync: VaultSync, folder: Path, shown: set[str]) -> None:
     from frazil.vault import follow
 
     def failed(error: FrazilError) -> None:
-        tell_error(error, as_json=as_json)
+        print_error(error, as_json=output.as_json)
 
     print("watching; Ctrl-C ends it", file=sys.stderr, flush=True)
     try:
         for report in follow(sync, folder.resolve(), on_error=failed):
-            _tell(report, told, as_json=as_json)
+            _show(output, report, shown)
     except KeyboardInterrupt:
         return
 
@@ -101,20 +102,21 @@ def _until_visible(client: Client, token: str, timeout_s: float) -> None:
             )
 
 
-def _tell(report: SyncReport, told: set[str], *, as_json: bool) -> None:
-    """One line for what was done, and one on standard error for each file that needs a look and was not told yet."""
-    if as_json:
-        print_json({**asdict(report), "seconds": round(report.seconds, 3)})
-        return
+def _show(output: Output, report: SyncReport, shown: set[str]) -> None:
+    output.show({**asdict(report), "seconds": round(report.seconds, 3)}, lambda _: _print_report(report, shown))
+
+
+def _print_report(report: SyncReport, shown: set[str]) -> None:
+    """One line for what was done, and one on standard error for each file that needs a look and was not shown yet."""
     for what, path in report.planned:
         print(f"{what:8} {path}")
     looks = [f"skipped  {skipped.path}: {skipped.reason}" for skipped in report.skipped]
     looks += [f"warning  {warned.path}: {warned.warning}" for warned in report.warnings]
     for look in looks:
-        if look not in told:
+        if look not in shown:
             print(look, file=sys.stderr)
-    told.clear()
-    told.update(looks)
+    shown.clear()
+    shown.update(looks)
     foreign = f", {report.foreign:,} of other producers" if report.foreign else ""
     skips = f", {len(report.skipped):,} skipped" if report.skipped else ""
     print(

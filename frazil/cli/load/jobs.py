@@ -1,30 +1,29 @@
-"""`frazil jobs`: what the pipeline was asked to do, and how it stands."""
+"""`frazil jobs`: the jobs of the pipeline and their states; and a line of progress for verbs that wait for one."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.output import Output, console
+from frazil.cli.verb import verb
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 
-def jobs(
-    job_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+@verb
+def jobs(client: Client, output: Output, job_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None) -> None:
     """Loads and maintenance that were asked for: waiting, running, done or failed."""
-    with connected(data, config, url) as client:
-        found = client.jobs() if job_id is None else [client.job(job_id)]
-    if as_json:
-        print_json({"jobs": found} if job_id is None else found[0])
-        return
+    found = client.jobs() if job_id is None else [client.job(job_id)]
+    output.show({"jobs": found} if job_id is None else found[0], lambda _: _print_jobs(found))
+
+
+def _print_jobs(found: list[dict[str, Any]]) -> None:
     for job in found:
         print(_line(job))
     if not found:
@@ -41,17 +40,17 @@ def _line(job: dict[str, Any]) -> str:
 
 
 @contextmanager
-def progress(*, as_json: bool) -> Iterator[Any]:
-    """A line that tells what a job does, where somebody looks; what comes back takes each state of the job."""
-    if as_json or not sys.stderr.isatty():
+def progress(output: Output) -> Iterator[Any]:
+    """A line about a job on a terminal, as a callable that takes each state of the job; elsewhere None."""
+    if output.as_json or not sys.stderr.isatty():
         yield None
         return
     with console(stderr=True).status("waiting for the pipeline") as status:
 
-        def tell(job: dict[str, Any]) -> None:
-            told = job.get("progress") or {}
-            word = next((word for word in told if word not in ("of", "begun")), None)
+        def update(job: dict[str, Any]) -> None:
+            done = job.get("progress") or {}
+            word = next((word for word in done if word not in ("of", "begun")), None)
             if word is not None:
-                status.update(f"{word} {told[word]:,} of {told.get('of', '?'):,}")
+                status.update(f"{word} {done[word]:,} of {done.get('of', '?'):,}")
 
-        yield tell
+        yield update

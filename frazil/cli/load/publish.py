@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json, settings_of
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, console
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError, Unavailable
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ class PublishReport:
         return self.events / self.seconds if self.seconds else 0.0
 
 
+@verb
 def publish(
+    options: SharedOptions,
+    output: Output,
     table: Annotated[str, typer.Argument(metavar="TABLE")],
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="NDJSON, JSON or Arrow; - is standard input.")],
     data_only: Annotated[
@@ -55,10 +58,6 @@ def publish(
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin at the beginning, not where a run stopped.")
     ] = False,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Publish a file of events.
 
@@ -69,15 +68,15 @@ def publish(
     from frazil.cli.load.publish_state import Progress
 
     source = open_source(table, file, format=format, plain=data_only, name=name)
-    progress = Progress(_state_folder(data, config), source.identity, keep=source.path is not None)
+    progress = Progress(options.state_folder() / "publish", source.identity, keep=source.path is not None)
     start = SourcePlace() if restart else progress.read()
     if not source.knows(start):
         start = SourcePlace()
     report = PublishReport(table, skipped=start.events)
-    with connected(data, config, url, retry_s=retry_s) as client:
+    with options.connect(retry_s=retry_s) as client:
         begun = time.monotonic()
         try:
-            _send(client, source, start, report, progress.write, quiet=as_json)
+            _send(client, source, start, report, progress.write, quiet=output.as_json)
         except KeyboardInterrupt:
             report.seconds = time.monotonic() - begun
             print(f"\nstopped after {report.events:,} events; the same command goes on from there", file=sys.stderr)
@@ -85,7 +84,9 @@ def publish(
         report.seconds = time.monotonic() - begun
         if wait and report.token:
             _wait(client, report, timeout_s)
-    _tell(report, as_json=as_json)
+    rate = round(report.events_per_second, 1)
+    body = {**asdict(report), "seconds": round(report.seconds, 3), "events_per_second": rate}
+    output.show(body, lambda _: _print_report(report))
 
 
 def _send(
@@ -143,11 +144,7 @@ def _wait(client: Client, report: PublishReport, timeout_s: float) -> None:
         report.visible = bool(answer.get("visible"))
 
 
-def _tell(report: PublishReport, *, as_json: bool) -> None:
-    if as_json:
-        rate = round(report.events_per_second, 1)
-        print_json({**asdict(report), "seconds": round(report.seconds, 3), "events_per_second": rate})
-        return
+def _print_report(report: PublishReport) -> None:
     if report.skipped:
         print(f"{report.skipped:,} events were published by an earlier run")
     again = f", {report.duplicates:,} of them there before" if report.duplicates else ""
@@ -158,14 +155,6 @@ def _tell(report: PublishReport, *, as_json: bool) -> None:
     )
     if report.token:
         print(f"token {report.token}")
-
-
-def _state_folder(data: Path | None, config: Path | None) -> Path:
-    """Beside the data where there are any here, else where users keep such things."""
-    here = settings_of(data, config).data_dir
-    if os.access(here, os.W_OK):
-        return here / "publish"
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "frazil" / "publish"
 
 
 class _Bar:
@@ -180,10 +169,10 @@ class _Bar:
             return
         columns: list[Any] = [TextColumn("publishing"), BarColumn()]
         columns += [DownloadColumn()] if self._by_bytes else []
-        columns += [TextColumn("{task.fields[told]}"), TimeElapsedColumn()]
+        columns += [TextColumn("{task.fields[rate]}"), TimeElapsedColumn()]
         self._bar = Progress(*columns, console=console(stderr=True), transient=True)
         total = source.size if self._by_bytes else None
-        self._task = self._bar.add_task("", total=total, completed=start.offset, told="")
+        self._task = self._bar.add_task("", total=total, completed=start.offset, rate="")
 
     def __enter__(self) -> Callable[[SourcePlace, int], None]:
         self._begun = time.monotonic()
@@ -199,5 +188,5 @@ class _Bar:
         if self._bar is None:
             return
         rate = events / max(1e-6, time.monotonic() - self._begun)
-        told = f"{events:,} events, {rate:,.0f}/s"
-        self._bar.update(self._task, completed=place.offset if self._by_bytes else None, told=told)
+        shown = f"{events:,} events, {rate:,.0f}/s"
+        self._bar.update(self._task, completed=place.offset if self._by_bytes else None, rate=shown)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, print_json, settings_of
+from frazil.cli.options import AsJson, Config, Data, SharedOptions
+from frazil.cli.output import Output
 from frazil.cli.run.demo_orders import COLUMNS, TABLE, Sent, produce
 from frazil.cli.run.up import addresses
 from frazil.errors import FrazilError, Unavailable
@@ -47,14 +48,10 @@ def demo(
 ) -> None:
     """Show frazil at work: start it, publish orders from several producers, ask in SQL, commit, read back."""
     story = Story(quiet=as_json)
-    settings = settings_of(data, config, server__port=port)
+    settings = SharedOptions(data, config).settings(server__port=port)
     with running(settings, config, story) as client:
-        report = tell(client, settings, story, producers=producers, batches=batches)
-        if as_json:
-            print_json(report)
-        else:
-            show_report(report)
-            show_addresses(settings)
+        report = play(client, settings, story, producers=producers, batches=batches)
+        Output(as_json=as_json).show(report, lambda _: print_report(report, settings))
         if not once and report["adds_up"]:
             story.say("", "running until Ctrl-C")
             wait_for_ctrl_c()
@@ -88,15 +85,15 @@ def running(settings: Settings, config: Path | None, story: Story) -> Iterator[C
     # A group of its own: Ctrl-C reaches the demo first, which then stops it in good order.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None and process.stderr is not None
-    told: list[bytes] = []
-    listener = threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True)
+    log: list[bytes] = []
+    listener = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
     listener.start()
     try:
         line = process.stdout.readline()
         if not line:
             process.wait()
             listener.join(5)
-            sys.stderr.buffer.write(b"".join(told))
+            sys.stderr.buffer.write(b"".join(log))
             raise typer.Exit(process.returncode or 1)
         ready = json.loads(line)
         if "error" in ready:
@@ -125,7 +122,7 @@ class ReadBack:
     files: int
 
 
-def tell(client: Client, settings: Settings, story: Story, *, producers: int, batches: int) -> dict[str, Any]:
+def play(client: Client, settings: Settings, story: Story, *, producers: int, batches: int) -> dict[str, Any]:
     """The story, stage by stage; returns the load report."""
     run = f"demo-{time.time_ns():x}"
     client.create_table(TABLE, COLUMNS, partition=["day(ordered_at)"], description="Orders of an imaginary shop.")
@@ -200,7 +197,7 @@ def publish(client: Client, run: str, *, producers: int, batches: int) -> Sent:
 
 
 def follow_commits(client: Client, story: Story, token: str) -> int:
-    """Tell each commit of the table as the journal has it, until the last receipt is visible."""
+    """Say each commit of the table as the journal has it, until the last receipt is visible."""
     seen: set[str] = set()
     deadline = time.monotonic() + PATIENCE_SECONDS
     story.say("commit", "waiting for Spark to stage, audit and publish")
@@ -210,7 +207,7 @@ def follow_commits(client: Client, story: Story, token: str) -> int:
             if entry["kind"] == "commit" and entry["batch"] not in seen and started_after(story, entry["at"]):
                 seen.add(entry["batch"])
                 story.say("commit", f"snapshot {entry['snapshot']}: {entry['rows']:,} rows in {entry['seconds']:.2f} s")
-        if visible and seen:  # the journal is written a moment after the commit that it tells
+        if visible and seen:  # the journal is written a moment after the commit that it records
             return len(seen)
         if time.monotonic() > deadline:
             raise Unavailable(
@@ -249,13 +246,14 @@ def read_back(table: LakeTable, run: str) -> ReadBack:
     )
 
 
-def show_report(report: dict[str, Any]) -> None:
+def print_report(report: dict[str, Any], settings: Settings) -> None:
     print("\nLoad report")
     for name in ("events", "duplicates", "batches", "commits", "snapshots", "files", "rows", "seconds"):
         print(f"  {name:<11} {report[name]:>10,}")
+    print_addresses(settings)
 
 
-def show_addresses(settings: Settings) -> None:
+def print_addresses(settings: Settings) -> None:
     from frazil.runtime.data_dir import DataDir
 
     print("\nAddresses and next commands")

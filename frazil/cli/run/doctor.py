@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, console, print_json, settings_of
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, console, print_json
+from frazil.cli.verb import local_verb
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 
 if TYPE_CHECKING:
@@ -29,38 +31,38 @@ class Finding:
     hint: str = ""
 
 
+@local_verb
 def doctor(
+    options: SharedOptions,
+    output: Output,
     settings: Annotated[bool, typer.Option("--settings", help="List all settings instead.")] = False,
-    data: Data = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Look at everything frazil needs, one by one. Exit code 1 if something is not as it must be."""
     if settings:
-        _list_settings(as_json=as_json)
+        _show_settings(output)
         return
     findings: list[Finding] = []
     out = console()
-    for finding in examine(data, config):
+    for finding in examine(options):
         findings.append(finding)
-        if not as_json:
+        if not output.as_json:
             mark = "[green]✔[/]" if finding.ok else "[red]✘[/]"
             out.print(f"{mark} {finding.check:<10}", end=" ")
             out.print(finding.message, markup=False, soft_wrap=True)
             if not finding.ok and finding.hint:
                 out.print(f"             Try: {finding.hint}", markup=False, soft_wrap=True)
     well = all(finding.ok for finding in findings)
-    if as_json:
+    if output.as_json:
         print_json({"ok": well, "checks": [asdict(finding) for finding in findings]})
     raise typer.Exit(0 if well else 1)
 
 
-def examine(data: Path | None, config: Path | None) -> Iterator[Finding]:
+def examine(options: SharedOptions) -> Iterator[Finding]:
     """All findings, in an order in which an earlier one explains a later."""
     yield _found("programs", _programs)
     yield _found("java", lambda: f"Java {_java()}")
     try:
-        settings = settings_of(data, config)
+        settings = options.settings()
     except FrazilError as error:
         yield Finding("settings", False, error.message, error.hint)
         return
@@ -240,18 +242,20 @@ def _health(directory: DataDir, *, running: bool) -> str:
         if part.get("status") not in ("ok", "starting")
     }
     if bad or health.get("status") == "degraded":
-        told = "; ".join(f"{name}: {reason}" for name, reason in bad.items())
-        raise Unavailable(f"degraded: {told}", hint=f"see the logs in {directory.logs} and `frazil journal`")
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in bad.items())
+        raise Unavailable(f"degraded: {reasons}", hint=f"see the logs in {directory.logs} and `frazil journal`")
     return str(health.get("status"))
 
 
-def _list_settings(*, as_json: bool) -> None:
+def _show_settings(output: Output) -> None:
     from frazil.settings import reference
 
-    rows = reference()
-    if as_json:
-        print_json([dict(zip(("name", "variable", "default", "help"), row, strict=True)) for row in rows])
-        return
+    rows = [dict(zip(("name", "variable", "default", "help"), row, strict=True)) for row in reference()]
+    output.show(rows, _print_settings)
+
+
+def _print_settings(rows: list[dict[str, Any]]) -> None:
     out = console()
-    for name, variable, default, words in rows:
-        out.print(f"[bold]{name}[/] [dim]{variable}, default {default}[/]\n  {words}", soft_wrap=True)
+    for row in rows:
+        heading = f"[bold]{row['name']}[/] [dim]{row['variable']}, default {row['default']}[/]"
+        out.print(f"{heading}\n  {row['help']}", soft_wrap=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, settings_of
+from frazil.cli.options import SharedOptions
+from frazil.cli.verb import local_verb
 
 if TYPE_CHECKING:
     from frazil.settings import Settings
@@ -16,21 +17,23 @@ app = typer.Typer(help="Run one part alone, for an orchestrator; `frazil up` run
 
 
 @app.command()
-def gateway(data: Data = None, config: Config = None, json_: AsJson = False) -> None:
+@local_verb
+def gateway(options: SharedOptions) -> None:
     """The HTTP gateway. Its log lines are JSON in any case."""
     import uvloop
 
     _prepare("gateway")
-    uvloop.run(_serve_gateway(settings_of(data, config)))
+    uvloop.run(_serve_gateway(options.settings()))
 
 
 @app.command()
-def pipeline(data: Data = None, config: Config = None, json_: AsJson = False) -> None:
+@local_verb
+def pipeline(options: SharedOptions) -> None:
     """The Spark pipeline. Its log lines are JSON in any case."""
     import asyncio
 
     _prepare("pipeline")
-    settings = settings_of(data, config)
+    settings = options.settings()
     from frazil.runtime import run_pipeline
 
     asyncio.run(run_pipeline(settings))

@@ -1,4 +1,4 @@
-"""`frazil up`: start everything, show how it comes up, stay until told to stop."""
+"""`frazil up`: start all parts, show how they come up, run until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, console, print_json, settings_of
+from frazil.cli.options import AsJson, Config, Data, SharedOptions
+from frazil.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from frazil.runtime.data_dir import DataDir
@@ -38,7 +39,7 @@ def up(
     from frazil.runtime.supervisor import Supervisor, end_leftovers
     from frazil.settings import find_config
 
-    settings = settings_of(data, config, server__host=host, server__port=port)
+    settings = SharedOptions(data, config).settings(server__host=host, server__port=port)
     directory = DataDir(settings.data_dir)
     directory.prepare()
     lock = directory.lock()
@@ -103,13 +104,13 @@ class _Lines:
     def __init__(self, settings: Settings, directory: DataDir) -> None:
         self._settings = settings
         self._directory = directory
-        self._told: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
 
     def show(self, parts: Sequence[PartState], seconds: float) -> None:
         for part in parts:
-            if self._told.get(part.name) == part.state:
+            if self._shown.get(part.name) == part.state:
                 continue
-            self._told[part.name] = part.state
+            self._shown[part.name] = part.state
             if part.state == "ready":
                 self._print(f"✔ {part.name} {seconds:.1f} s")
             elif part.state == "stopped":

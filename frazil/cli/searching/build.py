@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.load.jobs import progress
-from frazil.cli.output import AsJson, Config, Data, Url, connected, counted, print_json
+from frazil.cli.output import Output, counted, print_facts
+from frazil.cli.verb import verb
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 _STEPS = ("fold", "embed", "read", "contents", "index", "text", "duckdb", "hash", "publish")
 
 
+@verb
 def build(
+    client: Client,
+    output: Output,
     table: Annotated[str, typer.Argument(metavar="TABLE")],
     profile: Annotated[
         str | None, typer.Option(metavar="PROFILE", help="Build what this profile is answered from.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also when nothing has changed.")] = False,
     timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for the pipeline.")] = 3600.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Turn the table as it is now into an artifact that searches are answered from."""
-    with connected(data, config, url) as client, progress(as_json=as_json) as tell:
-        told = client.build(table, profile=profile, force=force, timeout_s=timeout, tell=tell)
-    if as_json:
-        print_json(told)
-    else:
-        print_report(told)
+    with progress(output) as on_progress:
+        report = client.build(table, profile=profile, force=force, timeout_s=timeout, tell=on_progress)
+    output.show(report, _print_report)
 
 
-def print_report(told: dict[str, Any]) -> None:
-    """What was built, for people."""
-    if "generation" not in told:
-        print(f"{told['shelf']}: nothing to build, {told['because']}")
+def _print_report(report: dict[str, Any]) -> None:
+    if "generation" not in report:
+        print(f"{report['shelf']}: nothing to build, {report['because']}")
         return
-    if not told["built"]:
-        print(f"{told['shelf']}: nothing to build, {told['because']} {told['generation']}")
+    if not report["built"]:
+        print(f"{report['shelf']}: nothing to build, {report['because']} {report['generation']}")
         return
-    print(f"{told['shelf']}: {told['generation']} built in {told['seconds']:.1f} s")
+    print(f"{report['shelf']}: {report['generation']} built in {report['seconds']:.1f} s")
     words = {
-        "holds": f"{counted(told['rows'], 'row')}, {counted(told['chunks'], 'chunk')}, "
-        f"{counted(told['vectors'], 'vector')} of {told['model']} ({told['dims']} numbers)",
-        "quarantined": f"{told['quarantined']:,}" if told["quarantined"] else "",
-        "vectors kept": f"{told['vectors_kept']:,} of the last build, {told['vectors_read']:,} read",
-        "size": f"{told['bytes'] / 1e6:,.1f} MB",
-        "seconds": ", ".join(f"{step} {told['steps'][step]:.1f}" for step in _STEPS if told["steps"].get(step)),
-        "snapshot": told["snapshot_id"],
-        "is current": "" if told["is_current"] else "no: another build was of newer rows",
+        "holds": f"{counted(report['rows'], 'row')}, {counted(report['chunks'], 'chunk')}, "
+        f"{counted(report['vectors'], 'vector')} of {report['model']} ({report['dims']} numbers)",
+        "quarantined": f"{report['quarantined']:,}" if report["quarantined"] else "",
+        "vectors kept": f"{report['vectors_kept']:,} of the last build, {report['vectors_read']:,} read",
+        "size": f"{report['bytes'] / 1e6:,.1f} MB",
+        "seconds": ", ".join(f"{step} {report['steps'][step]:.1f}" for step in _STEPS if report["steps"].get(step)),
+        "snapshot": report["snapshot_id"],
+        "is current": "" if report["is_current"] else "no: another build was of newer rows",
     }
-    for name, value in words.items():
-        if value not in ("", None):
-            print(f"  {name:<13} {value}")
+    print_facts(words, width=13)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.listing import listing
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output
+from frazil.cli.verb import verb
 from frazil.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 app = typer.Typer(help="Named ways to search a table: model, index, filter, mode, k, columns.", no_args_is_help=True)
 
@@ -16,39 +22,29 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
 @app.command("list")
+@verb
 def list_(
+    client: Client,
+    output: Output,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """The profiles of the tables that the token may read."""
-    with connected(data, config, url) as client:
-        found = client.profiles(table)
-    if as_json:
-        print_json({"profiles": found})
-        return
-    from rich.markup import escape
-    from rich.table import Table
-
-    listing = Table("name", "table", "what it says", box=None, pad_edge=False, header_style="dim")
-    for profile in found:
-        words = [f"{word} {_text(profile[word])}" for word in _WORDS if profile.get(word) is not None]
-        listing.add_row(profile["name"], profile["table"], escape("; ".join(words)))
-    console().print(listing if found else "no profiles yet")
+    found = client.profiles(table)
+    output.show({"profiles": found}, lambda _: _print_profiles(found))
 
 
 @app.command()
-def show(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def show(client: Client, output: Output, name: Name) -> None:
     """One profile."""
-    with connected(data, config, url) as client:
-        told = client.profile(name)
-    _tell(told, as_json=as_json)
+    output.show(client.profile(name), _print_profile)
 
 
 @app.command("set")
+@verb
 def set_(
+    options: SharedOptions,
+    output: Output,
     name: Name,
     table: Annotated[str, typer.Option("--table", metavar="TABLE", help="The table that it searches.")],
     model: Annotated[str | None, typer.Option(metavar="MODEL", help="Another model than the table's.")] = None,
@@ -57,42 +53,39 @@ def set_(
     mode: Annotated[str | None, typer.Option(help="vector, text or hybrid.")] = None,
     k: Annotated[int | None, typer.Option(help="How many hits.")] = None,
     columns: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Of the row, as in title,year.")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make a profile, or make it another. One with a model or an index of its own has artifacts of its own."""
     fields: dict[str, Any] = {"model": model, "filter": filter_, "mode": mode, "k": k}
     fields["index"] = _json(index) if index is not None else None
     fields["columns"] = [column.strip() for column in columns.split(",")] if columns is not None else None
-    with connected(data, config, url) as client:
-        told = client.set_profile(name, table, **fields)
-    _tell(told, as_json=as_json)
+    with options.connect() as client:
+        profile = client.set_profile(name, table, **fields)
+    output.show(profile, _print_profile)
 
 
 @app.command()
-def delete(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def delete(client: Client, output: Output, name: Name) -> None:
     """Delete a profile, and the artifacts that only it had."""
-    with connected(data, config, url) as client:
-        told = client.delete_profile(name)
-    if as_json:
-        print_json(told)
-    else:
-        print(f"the profile {name} is deleted")
+    output.say(client.delete_profile(name), f"the profile {name} is deleted")
 
 
 _WORDS = ("model", "index", "filter", "mode", "k", "columns")
 
 
-def _tell(told: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(told)
-        return
-    print(f"{told['name']} searches {told['table']}")
+def _print_profiles(profiles: list[dict[str, Any]]) -> None:
+    rows = []
+    for profile in profiles:
+        words = [f"{word} {_text(profile[word])}" for word in _WORDS if profile.get(word) is not None]
+        rows.append([profile["name"], profile["table"], "; ".join(words)])
+    listing(("name", "table", "what it says"), rows, none="no profiles yet")
+
+
+def _print_profile(profile: dict[str, Any]) -> None:
+    print(f"{profile['name']} searches {profile['table']}")
     for word in _WORDS:
-        if told.get(word) is not None:
-            print(f"  {word:<9} {_text(told[word])}")
+        if profile.get(word) is not None:
+            print(f"  {word:<9} {_text(profile[word])}")
 
 
 def _text(value: Any) -> str:

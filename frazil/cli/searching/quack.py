@@ -7,11 +7,13 @@ import secrets
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, print_json, settings_of, tell_error
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, print_error
+from frazil.cli.verb import local_verb
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 from frazil.storage import read_private
 
@@ -22,16 +24,16 @@ _LOOK_SECONDS = 5.0
 _TOKEN_BYTES = 32
 
 
+@local_verb
 def quack(
+    options: SharedOptions,
+    output: Output,
     table: Annotated[str, typer.Argument(metavar="TABLE")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine's loopback; 0: a free one.")] = 9494,
     token_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where the token is, made if missing.", show_default="DIR/quack.token"),
     ] = None,
-    data: Data = None,
-    config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Serve the whole of a table's current artifact, read-only, on this machine only, until Ctrl-C."""
     from frazil.events.declaration import table_name
@@ -41,7 +43,7 @@ def quack(
     from frazil.serving.artifacts import LocalCopies, open_shelf
     from frazil.serving.quack import QuackOfTable
 
-    settings = settings_of(data, config)
+    settings = options.settings()
     name = table_name(table)
     lake = open_the_lake(settings)
     try:
@@ -60,9 +62,10 @@ def quack(
         try:
             served.turn()
             while True:
-                _tell(table, served.generation, port, path, as_json=as_json)
+                address = {"table": table, "generation": served.generation, "port": port, "token_file": str(path)}
+                output.show(address, _print_address)
                 while not stopped.wait(_LOOK_SECONDS):
-                    if _turned(served, as_json=as_json):
+                    if _turned(served, output):
                         break
                 else:
                     return
@@ -72,14 +75,14 @@ def quack(
         lake.close()
 
 
-def _turned(served: QuackOfTable, *, as_json: bool) -> bool:
-    """Whether something else is served now. Trouble is told and tried again, unless there is nothing left to serve."""
+def _turned(served: QuackOfTable, output: Output) -> bool:
+    """Whether something else is served now. Trouble is printed and tried again, unless nothing is left to serve."""
     try:
         return served.turn()
     except FrazilError as error:
         if served.generation is None and not isinstance(error, Unavailable):
             raise
-        tell_error(error, as_json=as_json)
+        print_error(error, as_json=output.as_json)
         return False
 
 
@@ -103,10 +106,9 @@ def _token(path: Path) -> str:
     return token
 
 
-def _tell(table: str, generation: str | None, port: int, token_file: Path, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"table": table, "generation": generation, "port": port, "token_file": str(token_file)})
-        return
-    print(f"{table}: generation {generation} at quack:localhost:{port}, tables `rows` and `chunks`; Ctrl-C ends it")
-    print(f"  in DuckDB       LOAD httpfs; LOAD quack; CREATE SECRET (TYPE quack, TOKEN '…'); -- from {token_file}")
-    print(f"                  ATTACH 'quack:localhost:{port}' AS {table.rpartition('.')[2]};")
+def _print_address(address: dict[str, Any]) -> None:
+    table, server = address["table"], f"quack:localhost:{address['port']}"
+    secret = f"CREATE SECRET (TYPE quack, TOKEN '…'); -- from {address['token_file']}"
+    print(f"{table}: generation {address['generation']} at {server}, tables `rows` and `chunks`; Ctrl-C ends it")
+    print(f"  in DuckDB       LOAD httpfs; LOAD quack; {secret}")
+    print(f"                  ATTACH '{server}' AS {table.rpartition('.')[2]};")

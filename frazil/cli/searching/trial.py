@@ -8,14 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from frazil.cli.listing import listing
 from frazil.cli.load.jobs import progress
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, counted, print_json
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, counted
+from frazil.cli.verb import verb
 from frazil.errors import InvalidInput, Misconfigured
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 
 class _RunFirst(TyperGroup):
@@ -36,7 +42,10 @@ Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Vectors of thi
 
 
 @app.command()
+@verb
 def run(
+    options: SharedOptions,
+    output: Output,
     table: Name,
     kinds: Annotated[str | None, typer.Option(metavar="KIND,…", help="Only these: flat, pq, ivf, hnsw, vss.")] = None,
     grid: Annotated[
@@ -63,10 +72,6 @@ def run(
     trial_limit: Annotated[float | None, typer.Option(help="Seconds for one.", show_default="300")] = None,
     profile: Profile = None,
     model: Model = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Build and measure indexes on the table's vectors; every trial goes into the table's journal."""
     wanted: dict[str, Any] = {
@@ -85,39 +90,31 @@ def run(
         "profile": profile,
         "model": model,
     }
-    with connected(data, config, url) as client, progress(as_json=as_json) as tell:
-        told = client.trial(table, tell=tell, **wanted)
-    if as_json:
-        print_json(told)
-    elif "models" in told:
-        _print_models(told)
-    else:
-        _print_run(told)
+    with options.connect() as client, progress(output) as on_progress:
+        report = client.trial(table, tell=on_progress, **wanted)
+    output.show(report, _print_models if "models" in report else _print_run)
 
 
 @app.command("list")
+@verb
 def list_(
+    client: Client,
+    output: Output,
     table: Name,
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run.")] = None,
     limit: Annotated[int, typer.Option(help="How many, the newest.")] = 50,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """What was measured, newest first. All of it is the table `<TABLE>__trials`."""
-    with connected(data, config, url) as client:
-        found = client.trials(table, run=run, limit=limit)
-    if as_json:
-        print_json({"trials": found})
-    elif found:
-        _print_trials(found)
-    else:
-        print(f"nothing was tried yet: frazil trial {table}")
+    found = client.trials(table, run=run, limit=limit)
+    none = f"nothing was tried yet: frazil trial {table}"
+    output.show({"trials": found}, lambda _: _print_trials(found) if found else print(none))
 
 
 @app.command()
+@verb
 def best(
+    options: SharedOptions,
+    output: Output,
     table: Name,
     rule: Annotated[str | None, typer.Option(metavar="SENTENCE", help='"fastest with recall >= 0.99".')] = None,
     recall: Annotated[float | None, typer.Option(help="How much must be found.", show_default="0.99")] = None,
@@ -129,44 +126,31 @@ def best(
     forget: Annotated[bool, typer.Option("--forget", help="Back to the default, by the size of the data.")] = False,
     profile: Profile = None,
     model: Model = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """The best trial of today's data under a rule."""
     if forget and (promote or rule or recall is not None or by):
         raise InvalidInput("--forget goes alone", code="bad_trial", hint=f"frazil trial best {table} --forget")
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         if forget:
-            told = client.forget_best(table, profile=profile, model=model)
-        else:
-            words: dict[str, Any] = {"rule": rule, "recall": recall, "by": by, "k": k}
-            told = client.best_trial(table, promote=promote, profile=profile, model=model, **words)
-    if as_json:
-        print_json(told)
-    elif forget:
-        was = "nothing was chosen" if told["forgotten"] is None else f"{_short(told['forgotten'])} is forgotten"
-        print(f"{told['shelf']}: {was}; the index follows the size of the data")
-    else:
-        print(f"{told['shelf']}: {_short(told['config'])}")
-        print(f"  because   {told['because']}")
-        print(f"  of        {counted(told['considered'], 'trial')} of today's data")
-        print(f"  next      {'the next build takes it' if promote else f'frazil trial best {table} --promote'}")
+            output.show(client.forget_best(table, profile=profile, model=model), _print_forgotten)
+            return
+        words: dict[str, Any] = {"rule": rule, "recall": recall, "by": by, "k": k}
+        best = client.best_trial(table, promote=promote, profile=profile, model=model, **words)
+    following = "the next build takes it" if promote else f"frazil trial best {table} --promote"
+    output.show(best, lambda _: _print_best(best, following))
 
 
 @app.command()
+@verb
 def chart(
+    options: SharedOptions,
+    output: Output,
     table: Name,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Ends in .svg or .html.")],
     run: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Of this run.", show_default="all on the data and machine of the newest"),
     ] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Draw recall against latency."""
     from frazil.serving.trials import chart as drawing
@@ -174,7 +158,7 @@ def chart(
     draw = {".svg": drawing.svg, ".html": drawing.page}.get(out.suffix.lower())
     if draw is None:
         raise InvalidInput(f"{out.name!r} ends in neither .svg nor .html", code="bad_chart", hint="--out trials.html")
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         found = client.trials(table, run=run)
     shown = drawing.alike(found)
     if not shown:
@@ -183,10 +167,7 @@ def chart(
         out.write_text(draw(shown, _title(table, shown[-1])), encoding="utf-8")
     except OSError as error:
         raise Misconfigured(f"{out} cannot be written: {error.strerror}", hint="choose another place") from error
-    if as_json:
-        print_json({"file": str(out), "trials": len(shown)})
-    else:
-        print(f"{out}: {counted(len(shown), 'trial')}")
+    output.say({"file": str(out), "trials": len(shown)}, f"{out}: {counted(len(shown), 'trial')}")
 
 
 def _title(table: str, trial: Mapping[str, Any]) -> str:
@@ -197,8 +178,8 @@ def _words(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _grid(told: str) -> Any:
-    text = told if told.lstrip().startswith(("[", "{")) else _read(Path(told))
+def _grid(given: str) -> Any:
+    text = given if given.lstrip().startswith(("[", "{")) else _read(Path(given))
     try:
         return json.loads(text)
     except ValueError as error:
@@ -234,68 +215,69 @@ def _short(config: dict[str, Any]) -> str:
     return short(config)
 
 
-def _print_run(told: dict[str, Any]) -> None:
-    sample = f", a sample of {told['of_vectors']:,}" if told["vectors"] < told["of_vectors"] else ""
-    where = f"generation {told['generation']}" if told.get("generation") else "its rows"
+def _print_forgotten(answer: dict[str, Any]) -> None:
+    was = "nothing was chosen" if answer["forgotten"] is None else f"{_short(answer['forgotten'])} is forgotten"
+    print(f"{answer['shelf']}: {was}; the index follows the size of the data")
+
+
+def _print_best(best: dict[str, Any], following: str) -> None:
+    print(f"{best['shelf']}: {_short(best['config'])}")
+    print(f"  because   {best['because']}")
+    print(f"  of        {counted(best['considered'], 'trial')} of today's data")
+    print(f"  next      {following}")
+
+
+def _print_run(report: dict[str, Any]) -> None:
+    sample = f", a sample of {report['of_vectors']:,}" if report["vectors"] < report["of_vectors"] else ""
+    where = f"generation {report['generation']}" if report.get("generation") else "its rows"
     print(
-        f"{told['table']}: {counted(len(told['trials']), 'trial')} in {told['seconds']:.0f} s on {told['vectors']:,}"
-        f" vectors of {told['dims']} numbers{sample}, from {where}"
+        f"{report['table']}: {counted(len(report['trials']), 'trial')} in {report['seconds']:.0f} s on "
+        f"{report['vectors']:,} vectors of {report['dims']} numbers{sample}, from {where}"
     )
-    print(f"  {counted(told['queries'], 'query').replace('querys', 'queries')} ({told['asked']}), k = {told['k']}")
-    _print_trials(told["trials"], best=told["best"])
-    for trial in told["trials"]:
+    queries = counted(report["queries"], "query").replace("querys", "queries")
+    print(f"  {queries} ({report['asked']}), k = {report['k']}")
+    _print_trials(report["trials"], best=report["best"])
+    for trial in report["trials"]:
         if trial["state"] != "ok":
             print(f"  {_short(trial['config'])}: {trial['state']}, {trial.get('reason', '')}")
-    if told["left"]:
-        print(f"  {counted(told['left'], 'trial')} left out: the time was over (--limit)")
-    verdict = "▸ is the best" if told["best"] else "nothing is good enough"
-    print(f"  {verdict}: {told['rule']}")
-    short = told["table"]
-    print(f'  look at all    frazil sql "SELECT kind, config, recall, p50_ms FROM {short}__trials"')  # noqa: S608 - shown
-    print(f"  take the best  frazil trial best {short} --promote")
+    if report["left"]:
+        print(f"  {counted(report['left'], 'trial')} left out: the time was over (--limit)")
+    verdict = "▸ is the best" if report["best"] else "nothing is good enough"
+    print(f"  {verdict}: {report['rule']}")
+    table = report["table"]
+    print(f'  look at all    frazil sql "SELECT kind, config, recall, p50_ms FROM {table}__trials"')  # noqa: S608 - shown
+    print(f"  take the best  frazil trial best {table} --promote")
 
 
 def _print_trials(trials: list[dict[str, Any]], *, best: str | None = None) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    listing.add_column("")
-    listing.add_column("index", overflow="fold")
-    for heading in ("recall", "p50 ms", "p99 ms", "build s", "disk MB", "memory MB"):
-        listing.add_column(heading, justify="right", no_wrap=True)
-    for trial in trials:
-        if trial["state"] != "ok" or trial.get("purpose") == "model":
-            continue
-        listing.add_row(
+    measured = [trial for trial in trials if trial["state"] == "ok" and trial.get("purpose") != "model"]
+    rows = [
+        [
             "▸" if trial["trial"] == best else "",
-            escape(_short(trial["config"])) + ("  (default)" if trial.get("is_default") else ""),
+            _short(trial["config"]) + ("  (default)" if trial.get("is_default") else ""),
             f"{trial['recall']:.4f}",
             f"{trial['p50_ms']:.3f}",
             f"{trial['p99_ms']:.3f}",
             f"{trial['build_seconds']:.2f}",
             f"{trial['size_bytes'] / (1 << 20):,.1f}",
             f"{trial['memory_bytes'] / (1 << 20):,.1f}",
-        )
-    console().print(listing)
+        ]
+        for trial in measured
+    ]
+    listing(("", "index", ">recall", ">p50 ms", ">p99 ms", ">build s", ">disk MB", ">memory MB"), rows)
 
 
-def _print_models(told: dict[str, Any]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
+def _print_models(report: dict[str, Any]) -> None:
     print(
-        f"{told['table']}: {told['queries']:,} queries ({told['asked']}) over {counted(told['documents'], 'document')},"
-        f" k = {told['k']}"
+        f"{report['table']}: {report['queries']:,} queries ({report['asked']}) over "
+        f"{counted(report['documents'], 'document')}, k = {report['k']}"
     )
-    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    listing.add_column("model")
-    for heading in ("found", "MRR", "vectors", "numbers", "ms a query"):
-        listing.add_column(heading, justify="right")
-    listing.add_column("")
-    for model in told["models"]:
-        figures = [f"{model[name]:.4f}" if name in model else "–" for name in ("hit_rate", "mrr")]
-        took = f"{model['p50_ms']:.2f}" if "p50_ms" in model else "–"
-        words = "" if model["state"] == "ok" and "reason" not in model else f"{model['state']}: {model.get('reason')}"
-        listing.add_row(model["model"], *figures, f"{model['vectors']:,}", str(model["dims"]), took, escape(words))
-    console().print(listing)
+    rows = [_model_row(model) for model in report["models"]]
+    listing(("model", ">found", ">MRR", ">vectors", ">numbers", ">ms a query", ""), rows)
+
+
+def _model_row(model: dict[str, Any]) -> list[str]:
+    figures = [f"{model[name]:.4f}" if name in model else "–" for name in ("hit_rate", "mrr")]
+    took = f"{model['p50_ms']:.2f}" if "p50_ms" in model else "–"
+    words = "" if model["state"] == "ok" and "reason" not in model else f"{model['state']}: {model.get('reason')}"
+    return [model["model"], *figures, f"{model['vectors']:,}", str(model["dims"]), took, words]

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, print_json
-from frazil.cli.tables.history import listing
+from frazil.cli.listing import listing
+from frazil.cli.output import Output
+from frazil.cli.verb import verb
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 
 
+@verb
 def dead_letters(
+    client: Client,
+    output: Output,
     name: Name,
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 20,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Events of a table that could not be committed, and why."""
-    with connected(data, config, url) as client:
-        answer = client.dead_letters(name, limit=limit)
-    if as_json:
-        print_json(answer)
-        return
+    output.show(client.dead_letters(name, limit=limit), _print_letters)
+
+
+def _print_letters(answer: dict[str, Any]) -> None:
     found = answer.get("dead_letters") or []
     lines = [
         [
@@ -37,46 +39,39 @@ def dead_letters(
         ]
         for letter in found
     ]
-    listing((">position", "id", "failed at", "code", "reason"), lines, "none: every event was committed")
+    listing((">position", "id", "failed at", "code", "reason"), lines, none="none: every event was committed")
     if len(found) < int(answer.get("total") or 0):
         print(f"{answer['total']:,} in all; --limit shows more, --json the events themselves")
 
 
+@verb
 def resend(
+    client: Client,
+    output: Output,
     name: Name,
     position: Annotated[list[int] | None, typer.Option(help="Only the one at this position; may be repeated.")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Publish dead letters again after repair, under their ids. What fails again comes back."""
-    with connected(data, config, url) as client:
-        answer = client.resend_dead_letters(name, position or None)
-    if as_json:
-        print_json(answer)
-        return
+    output.show(client.resend_dead_letters(name, position or None), _print_resent)
+
+
+def _print_resent(answer: dict[str, Any]) -> None:
     print(f"{answer.get('resent', 0):,} events are sent again, {answer.get('left', 0):,} dead letters are left")
     lines = [
         [str(one.get("position")), str(one.get("id")), str((one.get("error") or {}).get("message"))[:200]]
         for one in answer.get("refused") or ()
     ]
-    if lines:
-        listing((">position", "id", "refused because"), lines, "")
+    listing((">position", "id", "refused because"), lines)
 
 
+@verb
 def discard(
+    client: Client,
+    output: Output,
     name: Name,
     position: Annotated[list[int], typer.Option(help="Which one; may be repeated.")],
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Take dead letters out for good, without sending them."""
-    with connected(data, config, url) as client:
-        answer = client.discard_dead_letters(name, position)
-    if as_json:
-        print_json(answer)
-    else:
-        print(f"{answer.get('discarded', 0):,} dead letters are discarded, {answer.get('left', 0):,} are left")
+    answer = client.discard_dead_letters(name, position)
+    text = f"{answer.get('discarded', 0):,} dead letters are discarded, {answer.get('left', 0):,} are left"
+    output.say(answer, text)

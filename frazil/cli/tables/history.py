@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.ask.terminal_cells import cell, tame
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.listing import listing
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output
+from frazil.cli.terminal_cells import tame
+from frazil.cli.verb import verb
 from frazil.errors import FrazilError, InvalidInput
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 
 
+@verb
 def history(
+    client: Client,
+    output: Output,
     name: Name,
     limit: Annotated[int, typer.Option(min=1, help="At most this many snapshots.")] = 20,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """The snapshots of a table, newest first."""
-    with connected(data, config, url) as client:
-        snapshots = client.history(name, limit=limit)
-    if as_json:
-        print_json({"table": name, "snapshots": snapshots})
-        return
+    snapshots = client.history(name, limit=limit)
+    output.show({"table": name, "snapshots": snapshots}, lambda _: _print_snapshots(snapshots))
+
+
+def _print_snapshots(snapshots: list[dict[str, Any]]) -> None:
     lines = [
         [
             f"{snapshot.get('snapshot_id')}{' ←' if snapshot.get('current') else ''}",
@@ -38,27 +43,22 @@ def history(
         ]
         for snapshot in snapshots
     ]
-    listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, "nothing is committed yet")
+    listing(("snapshot", "committed at", "operation", ">added", ">rows"), lines, none="nothing is committed yet")
 
 
+@verb
 def loads(
+    client: Client,
+    output: Output,
     name: Name,
     limit: Annotated[int, typer.Option(min=1, help="At most this many loads.")] = 20,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """The bulk loads of a table, newest first."""
-    with connected(data, config, url) as client:
-        found = client.loads(name, limit=limit)
-    if as_json:
-        print_json({"table": name, "loads": found})
-        return
-    show_loads(found)
+    found = client.loads(name, limit=limit)
+    output.show({"table": name, "loads": found}, lambda _: print_loads(found))
 
 
-def show_loads(found: list[dict[str, Any]]) -> None:
+def print_loads(found: list[dict[str, Any]]) -> None:
     lines = [
         [
             str(load.get("id")),
@@ -74,10 +74,10 @@ def show_loads(found: list[dict[str, Any]]) -> None:
         for load in found
     ]
     headings = ("load", "source", "job", "state", ">rows", ">files", "began at", ">seconds", "snapshot")
-    listing(headings, lines, "nothing was loaded into it")
+    listing(headings, lines, none="nothing was loaded into it")
 
 
-def show_lineage(found: list[dict[str, Any]]) -> None:
+def print_lineage(found: list[dict[str, Any]]) -> None:
     lines = [
         [
             str(entry.get("source")),
@@ -88,34 +88,34 @@ def show_lineage(found: list[dict[str, Any]]) -> None:
         ]
         for entry in found
     ]
-    listing(("source", "job", ">loads", ">rows", "last at"), lines, "nothing has come into it yet")
+    listing(("source", "job", ">loads", ">rows", "last at"), lines, none="nothing has come into it yet")
 
 
+@verb
 def rows(
+    options: SharedOptions,
+    output: Output,
     name: Name,
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the event.")] = None,
     key: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Of an entity: the key, in the place of an id.")
     ] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """The versions of one row, oldest first, by the id of its events or the key of an entity."""
     if (id is None) == (not key):
         raise InvalidInput(
             "name the row by its id, or by its key", code="no_row", hint=f"frazil tables rows {name} --key COLUMN=VALUE"
         )
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         try:
             answer = client.row_history(name, id) if id is not None else client.key_history(name, **_key(key or []))
         except FrazilError as error:
             tame(error)
             raise
-    if as_json:
-        print_json(answer)
-        return
+    output.show(answer, _print_versions)
+
+
+def _print_versions(answer: dict[str, Any]) -> None:
     lines = [
         [
             str(version.get("position")),
@@ -125,32 +125,31 @@ def rows(
         ]
         for version in answer.get("versions") or ()
     ]
-    listing((">position", "snapshot", "committed at", "row"), lines, "nothing")
+    listing((">position", "snapshot", "committed at", "row"), lines, none="nothing")
 
 
+@verb
 def changes(
+    client: Client,
+    output: Output,
     name: Name,
     since: Annotated[int, typer.Argument(metavar="FROM", help="A snapshot.")],
     until: Annotated[int | None, typer.Argument(metavar="[TO]", help="A later one; else the newest.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many rows.")] = 100,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """What changed between two snapshots."""
-    with connected(data, config, url) as client:
-        try:
-            answer = client.changes(name, since, until, limit=limit)
-        except FrazilError as error:
-            tame(error)
-            raise
-    if as_json:
-        print_json(answer)
-        return
+    try:
+        answer = client.changes(name, since, until, limit=limit)
+    except FrazilError as error:
+        tame(error)
+        raise
+    output.show(answer, _print_changes)
+
+
+def _print_changes(answer: dict[str, Any]) -> None:
     signs = {"added": "+", "removed": "-"}
     lines = [[signs.get(str(row.get("change")), "?"), _row(row.get("row"))] for row in answer.get("rows") or ()]
-    listing(("", "row"), lines, "nothing")
+    listing(("", "row"), lines, none="nothing")
     more = f"; the first {len(lines):,} are shown, --limit shows more" if answer.get("truncated") else ""
     print(
         f"{answer.get('added', 0):,} added, {answer.get('removed', 0):,} removed "
@@ -158,13 +157,13 @@ def changes(
     )
 
 
-def export_hint(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def export_hint(client: Client, output: Output, name: Name) -> None:
     """Let other tools open the table by its folder, as it is now; run it again to follow the table."""
-    with connected(data, config, url) as client:
-        answer = client.export_hint(name)
-    if as_json:
-        print_json(answer)
-        return
+    output.show(client.export_hint(name), _print_hint)
+
+
+def _print_hint(answer: dict[str, Any]) -> None:
     print(f"{answer.get('location')} names version {answer.get('version')} of table {answer.get('table')}")
     for tool, command in (answer.get("commands") or {}).items():
         print(f"  {tool:<10} {command}")
@@ -180,22 +179,3 @@ def _key(given: list[str]) -> dict[str, str]:
 
 def _row(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False, default=str)
-
-
-def listing(headings: tuple[str, ...], lines: list[list[str]], none: str) -> None:
-    """Columns whose heading begins with > go to the right."""
-    from rich.table import Table
-
-    out = console()
-    if not lines:
-        out.print(none, style="dim")
-        return
-    if not out.is_terminal:
-        out.width = 100_000
-    shown = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in headings:
-        right = heading.startswith(">")
-        shown.add_column(heading.lstrip(">"), justify="right" if right else "left", overflow="fold")
-    for line in lines:
-        shown.add_row(*(cell(text) for text in line))
-    out.print(shown)

@@ -1,115 +1,69 @@
-"""`frazil tables health`, `frazil compact|expire|orphans|retention|purge`: how well kept tables are, and keeping."""
+"""Maintenance verbs: `frazil tables health`, `frazil compact|expire|orphans|retention|purge`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, counted, print_json
+from frazil.cli.listing import listing
+from frazil.cli.output import Output, counted
+from frazil.cli.terminal_cells import styled
+from frazil.cli.verb import verb
+
+if TYPE_CHECKING:
+    from frazil.client import Client
+
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Patience = Annotated[float, typer.Option("--timeout", min=0, help="How many seconds to wait for the pipeline.")]
 
 
+@verb
 def health(
+    client: Client,
+    output: Output,
     name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Files, snapshots and metadata of each table, and what to do about them."""
-    with connected(data, config, url) as client:
-        found = client.tables_health() if name is None else [client.table_health(name)]
-    if as_json:
-        print_json({"tables": found} if name is None else found[0])
-        return
-    from rich.markup import escape
-    from rich.table import Table
-
-    out = console()
-    if not out.is_terminal:
-        out.width = 100_000
-    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    listing.add_column("table")
-    for heading in ("files", "small", "average", "snapshots", "manifests", "metadata"):
-        listing.add_column(heading, justify="right")
-    listing.add_column("last compaction")
-    listing.add_column("verdict", overflow="fold")
-    for table in found:
-        if "error" in table:
-            message = escape(str(table["error"].get("message")))
-            listing.add_row(str(table.get("table")), *[""] * 7, f"[red]{message}[/]")
-            continue
-        good = table["verdict"] == "good"
-        listing.add_row(
-            str(table["table"]),
-            f"{table['files']:,}",
-            f"{table['small_files']:,}",
-            _size(table["average_bytes"]),
-            f"{table['snapshots']:,}",
-            f"{table['manifests']:,}",
-            _size(table["metadata_bytes"]),
-            str(table["last_compaction_at"] or "never")[:19],
-            f"[{'green' if good else 'yellow'}]{escape(table['verdict'])}[/]",
-        )
-    out.print(listing if found else "no tables yet")
+    found = client.tables_health() if name is None else [client.table_health(name)]
+    output.show({"tables": found} if name is None else found[0], lambda _: _print_health(found))
 
 
+@verb
 def compact(
+    client: Client,
+    output: Output,
     table: Name,
     sort: Annotated[
         str | None, typer.Option(metavar="COLUMNS", help="Order all rows by these columns, as in customer,at.")
     ] = None,
     dry_run: DryRun = False,
     timeout: Patience = 3600.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make few large files of many small ones; readers and commits go on meanwhile."""
     columns = [column.strip() for column in (sort or "").split(",") if column.strip()]
-    with connected(data, config, url) as client:
-        _told(client.maintain(table, "compact", sort=columns, dry_run=dry_run, timeout_s=timeout), as_json=as_json)
+    output.show(client.maintain(table, "compact", sort=columns, dry_run=dry_run, timeout_s=timeout), _print_steps)
 
 
-def expire(
-    table: Name,
-    dry_run: DryRun = False,
-    timeout: Patience = 3600.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+@verb
+def expire(client: Client, output: Output, table: Name, dry_run: DryRun = False, timeout: Patience = 3600.0) -> None:
     """Let go of old snapshots and of the files that only they need; tagged ones stay."""
-    with connected(data, config, url) as client:
-        _told(client.maintain(table, "expire", dry_run=dry_run, timeout_s=timeout), as_json=as_json)
+    output.show(client.maintain(table, "expire", dry_run=dry_run, timeout_s=timeout), _print_steps)
 
 
-def orphans(
-    table: Name,
-    dry_run: DryRun = False,
-    timeout: Patience = 3600.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
+@verb
+def orphans(client: Client, output: Output, table: Name, dry_run: DryRun = False, timeout: Patience = 3600.0) -> None:
     """Remove files that no snapshot names, once they are old enough."""
-    with connected(data, config, url) as client:
-        answer = client.maintain(table, "remove_orphans", dry_run=dry_run, timeout_s=timeout)
-    _told(answer, as_json=as_json)
-    if dry_run and not as_json:
-        for file in answer["files"]:
-            print(f"  {file['path']}  {_size(file['bytes'])}  {file['modified_at'][:19]}")
-        print(f"{counted(answer['orphans'], 'file')}, {_size(answer['bytes'])}")
+    answer = client.maintain(table, "remove_orphans", dry_run=dry_run, timeout_s=timeout)
+    output.show(answer, _print_orphans if dry_run else _print_steps)
 
 
+@verb
 def retention(
+    client: Client,
+    output: Output,
     table: Name,
     apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it only the plan is shown.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,
@@ -119,20 +73,66 @@ def retention(
         typer.Option("--all-snapshots", help="Also expire younger snapshots that hold such rows: no way back to them."),
     ] = False,
     timeout: Patience = 3600.0,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Rows beyond the table's retention_years: what would be removed, and with --apply its removal."""
     only_plan = dry_run or not apply
-    with connected(data, config, url) as client:
-        answer = client.maintain(
-            table, "retention", dry_run=only_plan, all_snapshots=all_snapshots, at=at, timeout_s=timeout
-        )
-    if as_json or not only_plan:
-        _told(answer, as_json=as_json)
-        return
+    answer = client.maintain(
+        table, "retention", dry_run=only_plan, all_snapshots=all_snapshots, at=at, timeout_s=timeout
+    )
+    output.show(answer, lambda _: _print_retention_plan(answer, table) if only_plan else _print_steps(answer))
+
+
+@verb
+def purge(
+    client: Client,
+    output: Output,
+    table: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is shown.")] = False,
+) -> None:
+    """Delete a dropped table for good: rows, history, and what is on the bus. Nothing brings it back."""
+    answer = client.purge_table(table, dry_run=not yes)
+    output.show(answer, lambda _: _print_purge(answer, table))
+
+
+def _print_health(tables: list[dict[str, Any]]) -> None:
+    headings = (
+        "table",
+        ">files",
+        ">small",
+        ">average",
+        ">snapshots",
+        ">manifests",
+        ">metadata",
+        "last compaction",
+        "verdict",
+    )
+    listing(headings, [_health_row(table) for table in tables], none="no tables yet")
+
+
+def _health_row(table: dict[str, Any]) -> list[Any]:
+    if "error" in table:
+        return [str(table.get("table")), *[""] * 7, styled(str(table["error"].get("message")), "red")]
+    return [
+        str(table["table"]),
+        f"{table['files']:,}",
+        f"{table['small_files']:,}",
+        _size(table["average_bytes"]),
+        f"{table['snapshots']:,}",
+        f"{table['manifests']:,}",
+        _size(table["metadata_bytes"]),
+        str(table["last_compaction_at"] or "never")[:19],
+        styled(table["verdict"], "green" if table["verdict"] == "good" else "yellow"),
+    ]
+
+
+def _print_orphans(answer: dict[str, Any]) -> None:
+    _print_steps(answer)
+    for file in answer["files"]:
+        print(f"  {file['path']}  {_size(file['bytes'])}  {file['modified_at'][:19]}")
+    print(f"{counted(answer['orphans'], 'file')}, {_size(answer['bytes'])}")
+
+
+def _print_retention_plan(answer: dict[str, Any], table: str) -> None:
     plan = answer["retention"]
     for part in plan["partitions"]:
         size = f"{counted(part['rows'], 'row')}  {counted(part['files'], 'file')}  {_size(part['bytes'])}"
@@ -147,29 +147,13 @@ def retention(
         print(f"to remove them: frazil retention {table} --apply")
 
 
-def purge(
-    table: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is shown.")] = False,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Delete a dropped table for good: rows, history, and what is on the bus. Nothing brings it back."""
-    with connected(data, config, url) as client:
-        answer = client.purge_table(table, dry_run=not yes)
-    if as_json:
-        print_json(answer)
-        return
+def _print_purge(answer: dict[str, Any], table: str) -> None:
     for one in answer["tables"]:
         print(f"  {one['hidden']}  {counted(one['files'], 'file')}  {_size(one['bytes'])}  {one['location']}")
     print("purged" if answer["purged"] else f"to delete this for good: frazil purge {table} --yes")
 
 
-def _told(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
+def _print_steps(answer: dict[str, Any]) -> None:
     steps = answer.get("steps", answer.get("plan")) or ()
     for step in steps:
         rest = {key: value for key, value in step.items() if key not in ("what", "table", "why")}

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.output import AsJson, Config, Data, Url, connected, console, print_json
+from frazil.cli.listing import listing, table_of
+from frazil.cli.options import SharedOptions
+from frazil.cli.output import Output, console
 from frazil.cli.tables import dead_letters, maintain
 from frazil.cli.tables import history as tables_history
+from frazil.cli.verb import verb
 from frazil.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from frazil.client import Client
 
 app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
 app.command("health")(maintain.health)
@@ -24,7 +30,7 @@ app.command("export-hint")(tables_history.export_hint)
 app.command("dead-letters")(dead_letters.dead_letters)
 app.command("resend")(dead_letters.resend)
 app.command("discard")(dead_letters.discard)
-_TOLD_APART = ("columns", "snapshots", "declaration", "schema", "lineage", "loads")
+_SHOWN_APART = ("columns", "snapshots", "declaration", "schema", "lineage", "loads")
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column, as in amount:decimal(12,2).")
@@ -34,39 +40,27 @@ Text = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column
 
 
 @app.command("list")
+@verb
 def list_(
+    client: Client,
+    output: Output,
     dropped: Annotated[bool, typer.Option("--dropped", help="Those that can be undropped.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also what frazil keeps beside them.")] = False,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """All tables. Quarantines, embeddings, trials and dead letters are listed with `--all`, and in JSON."""
     from frazil.events.declaration import DEAD_LETTERS_SUFFIX, EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX, TRIALS_SUFFIX
 
-    with connected(data, config, url) as client:
-        found = client.tables(dropped=dropped)
-    if as_json:
-        print_json({"tables": found})
-        return
-    if not everything:
-        beside = (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
-        found = [table for table in found if not str(table.get("name")).endswith(beside)]
-    from rich.markup import escape
-    from rich.table import Table
-
-    listing = Table("table", "kind", "columns", "description", box=None, pad_edge=False, header_style="dim")
-    for table in found:
-        names = ", ".join(table.get("columns") or {})
-        listing.add_row(
-            str(table.get("name")), str(table.get("kind", "")), names, escape(str(table.get("description") or ""))
-        )
-    console().print(listing if found else "no tables yet")
+    found = client.tables(dropped=dropped)
+    beside = () if everything else (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
+    listed = [table for table in found if not str(table.get("name")).endswith(beside)]
+    output.show({"tables": found}, lambda _: _print_tables(listed))
 
 
 @app.command()
+@verb
 def create(
+    options: SharedOptions,
+    output: Output,
     name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
     file: Annotated[str | None, typer.Option(metavar="FILE|-", help="A declaration in JSON.")] = None,
     column: Columns = None,
@@ -85,10 +79,6 @@ def create(
     model: Annotated[str | None, typer.Option(help="What embeds the text.", show_default="wordllama")] = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
     retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Declare a table. The same declaration again changes nothing."""
     declared = _declaration(file) if file else {}
@@ -114,53 +104,62 @@ def create(
         raise InvalidInput(
             "the table has no columns", code="no_columns", hint="add --column NAME:TYPE, or --file with a declaration"
         )
-    with connected(data, config, url) as client:
+    with options.connect() as client:
         made = client.create_table(declared.pop("name"), declared.pop("columns"), **declared)
-    _told(f"table {made.get('name')} is ready", made, as_json=as_json)
+    output.say(made, f"table {made.get('name')} is ready")
 
 
 @app.command()
-def describe(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def describe(client: Client, output: Output, name: Name) -> None:
     """Columns, words, freshness, where its rows come from, snapshots and the place of the metadata."""
-    with connected(data, config, url) as client:
-        body = client.table(name)
-    if as_json:
-        print_json(body)
-        return
+    output.show(client.table(name), _print_description)
+
+
+def _print_tables(tables: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            str(table.get("name")),
+            str(table.get("kind", "")),
+            ", ".join(table.get("columns") or {}),
+            str(table.get("description") or ""),
+        ]
+        for table in tables
+    ]
+    listing(("table", "kind", "columns", "description"), rows, none="no tables yet")
+
+
+def _print_description(body: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     out = console()
-    columns = body.get("columns") or {}
     facts = Table.grid(padding=(0, 2))
     facts.add_column()
     facts.add_column(overflow="fold")
     for key, value in body.items():
-        if key not in _TOLD_APART and value not in (None, "", [], {}):
+        if key not in _SHOWN_APART and value not in (None, "", [], {}):
             facts.add_row(f"[dim]{key}[/]", escape(value if isinstance(value, str) else json.dumps(value, default=str)))
     out.print(facts)
-    listing = Table("column", "type", "", box=None, pad_edge=False, header_style="dim")
-    for column, declared in columns.items():
-        if isinstance(declared, dict):
-            notes = ", ".join(f"{k}: {v}" for k, v in declared.items() if k != "type" and v)
-            listing.add_row(column, str(declared.get("type")), escape(notes))
-        else:
-            listing.add_row(column, str(declared), "")
     out.print()
-    out.print(listing)
+    columns = (body.get("columns") or {}).items()
+    out.print(table_of(("column", "type", ""), [_column_row(name, declared) for name, declared in columns]))
     if "lineage" in body:
         out.print()
-        tables_history.show_lineage(body["lineage"])
+        tables_history.print_lineage(body["lineage"])
     if body.get("loads"):
         out.print()
-        tables_history.show_loads(body["loads"][:10])
+        tables_history.print_loads(body["loads"][:10])
         out.print()
     for snapshot in (body.get("snapshots") or [])[:10]:
         out.print(f"[dim]snapshot[/] {escape(json.dumps(snapshot, default=str))}", soft_wrap=True)
 
 
 @app.command()
+@verb
 def alter(
+    options: SharedOptions,
+    output: Output,
     name: Name,
     add: Annotated[list[str] | None, typer.Option("--add", metavar="NAME:TYPE", help="Add a column.")] = None,
     widen: Annotated[
@@ -172,10 +171,6 @@ def alter(
     text: Text = None,
     freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
     retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
-    data: Data = None,
-    config: Config = None,
-    url: Url = None,
-    as_json: AsJson = False,
 ) -> None:
     """Add columns, widen types, change the words."""
     words = {
@@ -191,30 +186,30 @@ def alter(
     changes = {word: value for word, value in words.items() if value not in (None, {}, [])}
     if not changes:
         raise InvalidInput("nothing to change", code="no_change", hint="add --add, --widen, --description, --owner, …")
-    with connected(data, config, url) as client:
-        _told(f"table {name} is altered", client.alter_table(name, **changes), as_json=as_json)
+    with options.connect() as client:
+        output.say(client.alter_table(name, **changes), f"table {name} is altered")
 
 
 @app.command()
-def drop(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def drop(client: Client, output: Output, name: Name) -> None:
     """Take a table away; its data is kept and `undrop` brings it back."""
-    with connected(data, config, url) as client:
-        answer = client.drop_table(name)
-    _told(f"table {name} is dropped; frazil tables undrop {name} brings it back", answer, as_json=as_json)
+    answer = client.drop_table(name)
+    output.say(answer, f"table {name} is dropped; frazil tables undrop {name} brings it back")
 
 
 @app.command()
-def undrop(name: Name, data: Data = None, config: Config = None, url: Url = None, as_json: AsJson = False) -> None:
+@verb
+def undrop(client: Client, output: Output, name: Name) -> None:
     """Bring a dropped table back with all its rows."""
-    with connected(data, config, url) as client:
-        _told(f"table {name} is back", client.undrop_table(name), as_json=as_json)
+    output.say(client.undrop_table(name), f"table {name} is back")
 
 
-def _told(text: str, answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-    else:
-        print(text)
+def _column_row(name: str, declared: Any) -> list[str]:
+    if not isinstance(declared, dict):
+        return [name, str(declared), ""]
+    notes = ", ".join(f"{word}: {value}" for word, value in declared.items() if word != "type" and value)
+    return [name, str(declared.get("type")), notes]
 
 
 def _columns(declared: list[str] | None) -> dict[str, str]:
