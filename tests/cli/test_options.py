@@ -1,4 +1,4 @@
-"""Verbs, arguments and options are in users' hands: all of them are listed in `options.txt`, in the order of `--help`."""
+"""Verbs and options are in users' hands: `options.txt` lists all of them, in the order of `--help`."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
-"""`frazil bench`: measure what frazil reaches here, beside a control in the same run; one JSON line each."""
+"""`frazil bench`: the benchmarks of a clone, each with a control in the same run; one JSON line each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+import frazil
 from frazil.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from benchmarks import Report
+from frazil.errors import Misconfigured
 
 app = typer.Typer(
     help="Measure this machine: one JSON line with our figure, the control of the same run, and their ratio.",
@@ -34,9 +35,7 @@ def ingest(
     as_json: AsJson = True,
 ) -> None:
     """Events a second over HTTP, against plain nats-py on the same server."""
-    from benchmarks import ingest as bench
-
-    _print(lambda: bench.run(events=events, rounds=rounds))
+    _measure("ingest", events=events, rounds=rounds)
 
 
 @app.command()
@@ -46,9 +45,7 @@ def commit(
     as_json: AsJson = True,
 ) -> None:
     """Rows a second from the bus into Iceberg, against one Spark append of the same rows."""
-    from benchmarks import commit as bench
-
-    _print(lambda: bench.run(events=events, rounds=rounds))
+    _measure("commit", events=events, rounds=rounds)
 
 
 @app.command()
@@ -58,9 +55,7 @@ def freshness(
     as_json: AsJson = True,
 ) -> None:
     """Seconds until an event is visible, against a bare Spark append of one row."""
-    from benchmarks import freshness as bench
-
-    _print(lambda: bench.run(events=events, rounds=rounds))
+    _measure("freshness", events=events, rounds=rounds)
 
 
 @app.command()
@@ -71,9 +66,7 @@ def growth(
     as_json: AsJson = True,
 ) -> None:
     """Seconds of a commit to a table with many commits behind it, against one with few."""
-    from benchmarks import growth as bench
-
-    _print(lambda: bench.run(commits=commits, young=young, measured=measured))
+    _measure("growth", commits=commits, young=young, measured=measured)
 
 
 @app.command()
@@ -83,9 +76,7 @@ def memory(
     as_json: AsJson = True,
 ) -> None:
     """Bytes of the whole embedded group when idle, against a bare Spark session."""
-    from benchmarks import memory as bench
-
-    _print(lambda: bench.run(events=events, idle_seconds=idle_seconds))
+    _measure("memory", events=events, idle_seconds=idle_seconds)
 
 
 @app.command()
@@ -98,9 +89,7 @@ def query(
     as_json: AsJson = True,
 ) -> None:
     """Live SQL over HTTP, alone, side by side and beside bombs, against plain DuckDB on the same files."""
-    from benchmarks import query as bench
-
-    _print(lambda: bench.run(rows=rows, tail=tail, rounds=rounds, asks=asks, seconds=seconds))
+    _measure("query", rows=rows, tail=tail, rounds=rounds, asks=asks, seconds=seconds)
 
 
 @app.command()
@@ -111,9 +100,7 @@ def upkeep(
     as_json: AsJson = True,
 ) -> None:
     """Milliseconds until a receipt while tables are compacted, against the same without."""
-    from benchmarks import upkeep as bench
-
-    _print(lambda: bench.run(rows=rows, seconds=seconds, rounds=rounds))
+    _measure("upkeep", rows=rows, seconds=seconds, rounds=rounds)
 
 
 @app.command()
@@ -129,13 +116,10 @@ def csv(
     as_json: AsJson = True,
 ) -> None:
     """Rows a second from a CSV file into Iceberg, against plain Spark and dlt on the same file."""
-    from benchmarks import csv as bench
-    from benchmarks import csv_memory
-
     if memory:
-        _print(lambda: csv_memory.run(gigabytes=gigabytes))
+        _measure("csv_memory", gigabytes=gigabytes)
     else:
-        _print(lambda: bench.run(rows=rows, rounds=rounds, dlt=dlt, cache=cache))
+        _measure("csv", rows=rows, rounds=rounds, dlt=dlt, cache=cache)
 
 
 @app.command()
@@ -151,9 +135,7 @@ def postgres(
     as_json: AsJson = True,
 ) -> None:
     """Rows a second from a Postgres table into its archive, against the raw COPY of it and dlt."""
-    from benchmarks import postgres as bench
-
-    _print(lambda: bench.run(rows=rows, rounds=rounds, dlt=dlt, cache=cache, dsn_env=dsn_env))
+    _measure("postgres", rows=rows, rounds=rounds, dlt=dlt, cache=cache, dsn_env=dsn_env)
 
 
 @app.command()
@@ -165,9 +147,7 @@ def entity(
     as_json: AsJson = True,
 ) -> None:
     """Upserts of an entity: seconds until they are read, against a log table; and the fold, against one Spark MERGE."""
-    from benchmarks import entity as bench
-
-    _print(lambda: bench.run(rows=rows, changes=changes, batches=batches, rounds=rounds))
+    _measure("entity", rows=rows, changes=changes, batches=batches, rounds=rounds)
 
 
 Vectors = Annotated[int, typer.Option(min=1_000, help="Vectors of 768 numbers, each of a real sentence.")]
@@ -195,9 +175,7 @@ def search(
     as_json: AsJson = True,
 ) -> None:
     """Recall and milliseconds of the ten nearest, filtered or not, against LanceDB, DuckDB VSS and faiss HNSW."""
-    from benchmarks import search as bench
-
-    _print(lambda: bench.run(rows=rows, rounds=rounds, controls=controls, http=http, seconds=seconds, cache=cache))
+    _measure("search", rows=rows, rounds=rounds, controls=controls, http=http, seconds=seconds, cache=cache)
 
 
 @app.command()
@@ -209,9 +187,7 @@ def build(
     as_json: AsJson = True,
 ) -> None:
     """Seconds of an index, against those of LanceDB, DuckDB VSS and faiss HNSW; and of a whole artifact."""
-    from benchmarks import build as bench
-
-    _print(lambda: bench.run(rows=rows, rounds=rounds, controls=controls, cache=cache))
+    _measure("build", rows=rows, rounds=rounds, controls=controls, cache=cache)
 
 
 @app.command()
@@ -223,24 +199,32 @@ def swap(
     as_json: AsJson = True,
 ) -> None:
     """Milliseconds of searches while generations are swapped, against the same without."""
-    from benchmarks import swap as bench
-
-    _print(lambda: bench.run(rows=rows, rounds=rounds, swaps=swaps, cache=cache))
+    _measure("swap", rows=rows, rounds=rounds, swaps=swaps, cache=cache)
 
 
 @app.command()
 def demo(rounds: Rounds = 1, as_json: AsJson = True) -> None:
     """Seconds of `frazil demo --once`, against the start of a bare Spark session."""
-    from benchmarks import demo as bench
-
-    _print(lambda: bench.run(rounds=rounds))
+    _measure("demo", rounds=rounds)
 
 
-def _print(measure: Callable[[], Report]) -> None:
-    import json
-
-    from benchmarks.report import figures_on_stdout
-
-    with figures_on_stdout() as out:
-        report = measure()
+def _measure(benchmark: str, **options: Any) -> None:
+    """Run a module of `benchmarks/` and print its report on standard output; what it logs goes to standard error."""
+    module = _module(benchmark)
+    with _module("report").figures_on_stdout() as out:
+        report = module.run(**options)
         print(json.dumps(report.body(), ensure_ascii=False), file=out, flush=True)
+
+
+def _module(name: str) -> Any:
+    """A module of `benchmarks/`, which stands beside the package in a clone and is not installed with it."""
+    clone = Path(frazil.__file__).parent.parent
+    if not (clone / "benchmarks" / "__init__.py").is_file():
+        raise Misconfigured(
+            f"frazil is installed in {clone} without its benchmarks",
+            code="no_benchmarks",
+            hint="clone the repository, run `make setup` there, and `.venv/bin/frazil bench` from it",
+        )
+    if str(clone) not in sys.path:
+        sys.path.append(str(clone))
+    return importlib.import_module(f"benchmarks.{name}")
