@@ -23,6 +23,7 @@ from prompt_toolkit.output import DummyOutput
 
 from frazil.cli.ask.sql_completion import RESERVED, CompletionNames, SqlCompleter, is_complete
 from frazil.cli.ask.sql_prompt import COMMANDS, prompt
+from frazil.cli.options import SharedOptions
 from frazil.client import Client
 from frazil.errors import Unavailable
 from tests.cli.contract_server import TOKEN
@@ -55,7 +56,7 @@ def typed(
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
             keyboard.send_text(keys + "\x04")
             with Client(server.url, TOKEN, retry_s=0.5) as client:
-                prompt(client, dict(WORDS), "table", None, None)
+                prompt(client, dict(WORDS), "table", SharedOptions().state_folder() / "sql_history")
         told = capsys.readouterr()
         return told.out, told.err
 
