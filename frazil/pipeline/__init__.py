@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.pipeline.journal_notes import journal_notes as journal_notes
+    from frazil.pipeline.journal_notes import note_writer as note_writer
     from frazil.pipeline.pipeline import Pipeline as Pipeline
     from frazil.pipeline.session import is_alive as is_alive
     from frazil.pipeline.session import open_session as open_session

@@ -11,7 +11,7 @@ from frazil.storage import Journal
 log = logging.getLogger(__name__)
 
 
-def journal_notes(journal: Journal) -> Callable[..., None]:
+def note_writer(journal: Journal) -> Callable[..., None]:
     """Appends an entry. A disk that has no room for it must not stop commits that may go elsewhere."""
 
     def note(kind: str, **entry: Any) -> None:

@@ -22,7 +22,7 @@ from frazil.pipeline.commit.target import CommitTarget
 from frazil.pipeline.entities.fold_scheduler import FoldScheduler, entities_of
 from frazil.pipeline.heartbeat import EngineHeartbeat
 from frazil.pipeline.jobs.runner import JobRunner
-from frazil.pipeline.journal_notes import journal_notes
+from frazil.pipeline.journal_notes import note_writer
 from frazil.pipeline.maintenance.scheduler import MaintenanceScheduler
 from frazil.pipeline.status_file import REPORT_SECONDS, PipelineStatus, TableCommitStatus
 from frazil.storage import Journal
@@ -72,7 +72,7 @@ class Pipeline:
         self._bus = bus
         self._make_target = make_target
         self._is_alive = is_alive
-        self._note = journal_notes(journal)
+        self._note = note_writer(journal)
         self._report_path = report_path
         self._window_seconds = window_seconds
         self._limits = limits

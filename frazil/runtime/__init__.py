@@ -115,7 +115,7 @@ def open_journal(settings: Settings) -> Journal:
 
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
-    from frazil.pipeline import Pipeline, is_alive, journal_notes, open_session, starting
+    from frazil.pipeline import Pipeline, is_alive, note_writer, open_session, starting
     from frazil.pipeline.commit import BatchLimits, SparkCommitTarget, warm_up
     from frazil.pipeline.entities import FoldCommitter, FoldLimits, FoldScheduler
     from frazil.pipeline.jobs import JobRunner
@@ -142,7 +142,7 @@ async def run_pipeline(settings: Settings) -> None:
         )
         await asyncio.to_thread(warm_up, session)
     try:
-        note = journal_notes(parts.journal)
+        note = note_writer(parts.journal)
         worker = SparkMaintenance(parts.lake, session, settings.maintenance)
         steps = MaintenanceSteps(parts.lake, worker, settings.maintenance, note)
         lanes = open_lanes()
