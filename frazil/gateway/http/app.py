@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.http.middleware import Guard, no_such_route
+from frazil.gateway.http.openapi import ApiDescription
 from frazil.gateway.http.routes.artifacts import TableArtifacts
 from frazil.gateway.http.routes.builds import Builds
 from frazil.gateway.http.routes.dead_letters import TableDeadLetters
@@ -104,4 +105,5 @@ def create_app(gateway: Gateway, *, bodies: BodyReader | None = None) -> ASGIApp
         Route("/metrics", status.metrics, methods=["GET"]),
         Route("/", status.links, methods=["GET"]),
     ]
+    routes.append(Route("/v1/openapi.json", ApiDescription(routes).get, methods=["GET"]))
     return Guard(Router(routes, redirect_slashes=False, default=no_such_route), gateway, gateway.access)

@@ -77,6 +77,8 @@ class Got:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    route: str | None = None
+    """The path of the route that answered, as it was declared; None where none was found."""
 
     @property
     def code(self) -> str:
@@ -128,7 +130,8 @@ async def call(app: ASGIApp, sent: Sent) -> Got:
     ended.set()
     start, *rest = messages
     headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
-    return Got(start["status"], headers, b"".join(part.get("body", b"") for part in rest))
+    route: Any = scope.get("route")
+    return Got(start["status"], headers, b"".join(part.get("body", b"") for part in rest), getattr(route, "path", None))
 
 
 def request_of(method: str, path: str, example: Example, token: str | None) -> Sent:

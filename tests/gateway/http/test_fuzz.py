@@ -1,10 +1,13 @@
 """Every answer of the API is JSON with a code: all routes, with requests that are wrong in every way we could think of.
 
+Each answer is also held against the description that GET /v1/openapi.json gives of its operation.
+
 A new route fails `test_every_route_has_an_example` until it has one.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import AsyncIterator
@@ -22,6 +25,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.lake.catalog import Lake, open_lake
 from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.storage import Warehouse
+from tests.gateway.http.described import Description
 from tests.gateway.http.fuzz import UNIQUE, Example, Incidents, Mutator, Sent, call, fault_of, request_of, routes_of
 from tests.gateway.http.harness import TOKEN, Running, commit, ndjson, running
 from tests.gateway.http.test_maintenance import pipeline_says
@@ -221,6 +225,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/v1/journal"): Example(query=(("limit", "5"),)),
     ("GET", "/metrics"): Example(),
     ("GET", "/"): Example(),
+    ("GET", "/v1/openapi.json"): Example(),
 }
 
 
@@ -252,6 +257,7 @@ class Target:
     limited: str
     generation: str
     incidents: Incidents
+    description: Description
 
     @property
     def callers(self) -> dict[str, str | None]:
@@ -301,7 +307,11 @@ async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Targ
         assert made.status_code == 201, made.text
         assert isinstance(started.http._transport, httpx.ASGITransport)
         app: Any = started.http._transport.app
-        target = Target(started, app, folder, lake, bus, made.json()["token"], promoted.generation, Incidents())
+        document = await started.http.get("/v1/openapi.json")
+        description = Description(document.json())
+        target = Target(
+            started, app, folder, lake, bus, made.json()["token"], promoted.generation, Incidents(), description
+        )
         await target.restore()
         logging.getLogger("frazil").addHandler(target.incidents)
         yield target
@@ -321,7 +331,36 @@ async def test_the_examples_are_right(target: Target) -> None:
         got = await call(target.app, request_of(*route, example, TOKEN))
         if got.code != example.answers or fault_of(got, folder=str(target.folder), told_places=True):
             differ.append(f"{route}: not {example.answers} but {got.status} {got.body[:300]!r}")
+        if fault := target.description.fault_of(route[0], got.route, got):
+            differ.append(f"{route}: {fault}")
+        if not isinstance(example.body, bytes) and (fault := target.description.request_fault(*route, example.body)):
+            differ.append(f"{route}, its body: {fault}")
     assert not differ, "\n".join(differ)
+
+
+async def test_the_description_has_every_route(target: Target) -> None:
+    described = sorted(target.description.operations)
+    assert described == sorted((method, path.replace(":path}", "}")) for method, path in routes_of(target.app))
+    ids = [operation["operationId"] for operation in target.description.operations.values()]
+    assert len(ids) == len(set(ids))
+    got = await call(target.app, request_of("GET", "/v1/openapi.json", Example(), target.limited))
+    assert json.loads(got.body) == target.description.document, "it is the same for every token"
+    assert (await call(target.app, request_of("GET", "/v1/openapi.json", Example(), None))).code == "unauthorized"
+
+
+async def test_the_description_has_the_parameters_that_are_read(target: Target) -> None:
+    for route, one in EXAMPLES.items():
+        example = target.filled(one)
+        sent = request_of(*route, Example(example.params, (("nobody_reads_this", "1"),), example.body), TOKEN)
+        got = await call(target.app, sent)
+        operation = target.description.operations[route[0], route[1].replace(":path}", "}")]
+        described = [one["name"] for one in operation["parameters"] if one["in"] == "query"]
+        if route[1] in ("/", "/v1/health", "/metrics"):  # probes and scrapers may add what they like
+            assert not described and got.code == "ok"
+            continue
+        assert got.code == "unknown_parameter", route
+        hint = json.loads(got.body)["error"]["hint"]
+        assert hint == ("the parameters are " + ", ".join(described) if described else "there are none"), route
 
 
 async def _faults(target: Target, seed: int, mutants: int) -> list[str]:
@@ -346,6 +385,7 @@ async def _fault(target: Target, sent: Sent, who: str) -> str | None:
     except Exception as error:  # what the server would answer in plain text
         return f"it raised {error!r:.300}"
     fault = fault_of(got, folder=str(target.folder), told_places=who == "admin")
+    fault = fault or target.description.fault_of(sent.method, got.route, got)
     return fault and f"{fault}: {got.status} {got.body[:300]!r}" if got.status != 500 else target.incidents.last
 
 

@@ -12,6 +12,7 @@ from frazil.errors import InvalidInput, Unavailable
 from frazil.gateway.artifacts import Artifacts
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.operation import FORBIDDEN, PARAMETER, TABLE, Errors, JsonObject, Parameter, operation
 from frazil.gateway.http.query_parameters import flag, only, seconds, table_of
 from frazil.gateway.http.responses import answer
 from frazil.gateway.search.served import ServedTables
@@ -21,24 +22,57 @@ from frazil.serving.artifacts import Shelf
 
 _LONGEST_WAIT_SECONDS = 300.0
 _MAX_REASON = 1_000
+_ERRORS: Errors = {
+    404: ("artifact_not_found", "profile_not_found"),
+    409: (
+        "artifact_older",
+        "artifact_withdrawn",
+        "artifact_no_previous",
+        "artifact_incomplete",
+        "artifact_given_up",
+        "not_searched",
+    ),
+    422: ("bad_profile", "bad_build"),
+    500: ("artifact_refused", "artifact_manifest_damaged", "artifact_manifest_missing"),
+    503: ("no_search",),
+}
 
 
 class TableArtifacts:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
+    @operation(
+        "The artifacts of a table",
+        "search",
+        {200: JsonObject},
+        FORBIDDEN,
+        TABLE,
+        _ERRORS,
+        query=(Parameter("profile"),),
+    )
     async def list(self, request: Request) -> Response:
         only(request, "profile")
         self._readers_only(request)
         _, _, shelf = await self._shelf(request)
         return answer(await asyncio.to_thread(self._artifacts.listed, shelf))
 
+    @operation("One artifact", "search", {200: JsonObject}, FORBIDDEN, TABLE, _ERRORS, query=(Parameter("profile"),))
     async def show(self, request: Request) -> Response:
         only(request, "profile")
         self._readers_only(request)
         _, _, shelf = await self._shelf(request)
         return answer(await asyncio.to_thread(self._artifacts.show, shelf, request.path_params["generation"]))
 
+    @operation(
+        "Verify the files of an artifact",
+        "search",
+        {200: JsonObject},
+        FORBIDDEN,
+        TABLE,
+        _ERRORS,
+        query=(Parameter("profile"),),
+    )
     async def verify(self, request: Request) -> Response:
         admin_only(request)
         only(request, "profile")
@@ -46,6 +80,16 @@ class TableArtifacts:
         generation = request.path_params["generation"]
         return answer(await asyncio.to_thread(self._artifacts.verify, shelf, generation, table, profile))
 
+    @operation(
+        "Answer searches from this artifact",
+        "search",
+        {200: JsonObject},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        _ERRORS,
+        query=(Parameter("profile"), Parameter("back", bool), Parameter("wait_s", float)),
+    )
     async def promote(self, request: Request) -> Response:
         """`?back=true` for one that is older than the current one, or was rolled back."""
         admin_only(request)
@@ -61,6 +105,16 @@ class TableArtifacts:
             )
         )
 
+    @operation(
+        "Go back to the artifact before",
+        "search",
+        {200: JsonObject},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        _ERRORS,
+        query=(Parameter("profile"), Parameter("reason"), Parameter("wait_s", float)),
+    )
     async def rollback(self, request: Request) -> Response:
         admin_only(request)
         only(request, "profile", "reason", "wait_s")

@@ -12,6 +12,7 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import answer
 from frazil.registry import submit_job
@@ -25,6 +26,17 @@ class Builds:
         self._bodies = bodies
         self._parts = PartsHealth(gateway)
 
+    @operation(
+        "Build an artifact of a table",
+        "jobs",
+        {202: fields(id=str, state=str, subject=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        {404: ("profile_not_found",), 409: ("not_searched",), 422: ("bad_build", "bad_profile")},
+        body=JsonObject,
+    )
     async def ask(self, request: Request) -> Response:
         """Have the pipeline build what is new; the result is at /v1/jobs/{id}."""
         admin_only(request)

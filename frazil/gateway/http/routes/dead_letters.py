@@ -17,6 +17,19 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table, place_of
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.connected import check_connected
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    PARAMETER,
+    TABLE,
+    Errors,
+    Fields,
+    Integers,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
@@ -27,6 +40,7 @@ Letters = list[Letter]
 _MOST = 10_000
 _CHUNK_EVENTS = 500
 _CHUNK_BYTES = 4 << 20
+_ERRORS: Errors = {409: ("is_a_history", "not_streamed"), 422: ("bad_resend",), 503: ("busy",)}
 
 
 class TableDeadLetters:
@@ -34,6 +48,15 @@ class TableDeadLetters:
         self._gateway = gateway
         self._bodies = bodies
 
+    @operation(
+        "The events of a table that could not be committed",
+        "tables",
+        {200: fields(table=str, total=int, dead_letters=JsonObjects)},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        query=(Parameter("limit", int),),
+    )
     async def list(self, request: Request) -> Response:
         """In the order of their positions, for who may read all of the table."""
         only(request, "limit")
@@ -48,6 +71,16 @@ class TableDeadLetters:
         letters = await asyncio.to_thread(read_dead_letters, self._gateway.lake, table.name)
         return answer({"table": table.spec.short_name, "total": len(letters), "dead_letters": letters[:limit]})
 
+    @operation(
+        "Publish dead letters again",
+        "tables",
+        {200: fields(table=str, resent=int, left=int, refused=JsonObjects)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _ERRORS,
+        body=Fields(optional={"positions": Integers | None}),
+    )
     async def resend(self, request: Request) -> Response:
         """Publish them again under their ids, all or those at `positions`; what is taken leaves the dead letters."""
         admin_only(request)
@@ -68,6 +101,16 @@ class TableDeadLetters:
         left = len(letters) - resent
         return answer({"table": short, "resent": resent, "left": left, "refused": refused})
 
+    @operation(
+        "Take dead letters out for good",
+        "tables",
+        {200: fields(table=str, discarded=int, left=int)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _ERRORS,
+        body=fields(positions=Integers),
+    )
     async def discard(self, request: Request) -> Response:
         """Take those at `positions` out for good, without sending them."""
         admin_only(request)

@@ -13,6 +13,7 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, JsonObjects, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
@@ -27,6 +28,17 @@ class TableEmbeddings:
         self._bodies = bodies
         self._parts = PartsHealth(gateway)
 
+    @operation(
+        "Embed what is new in a table",
+        "jobs",
+        {202: fields(id=str, state=str, subject=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        {422: ("bad_embedding",), 409: ("own_vectors",)},
+        body=JsonObject,
+    )
     async def ask(self, request: Request) -> Response:
         """Have the pipeline embed what is new; the result is at /v1/jobs/{id}."""
         admin_only(request)
@@ -42,6 +54,14 @@ class TableEmbeddings:
         job = await asyncio.to_thread(submit_job, registry, KIND, name, asked.params(), asked_by=by)
         return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)
 
+    @operation(
+        "The models that a table has vectors of",
+        "search",
+        {200: fields(table=str, model=str | None, models=JsonObjects)},
+        FORBIDDEN,
+        TABLE,
+        {422: ("bad_embedding",)},
+    )
     async def list(self, request: Request) -> Response:
         """The models that the table has vectors of, for who may read all of it."""
         only(request)
@@ -62,6 +82,14 @@ class TableEmbeddings:
             }
         )
 
+    @operation(
+        "Delete the vectors of a model",
+        "search",
+        {200: fields(table=str, model=str, deleted=int)},
+        FORBIDDEN,
+        TABLE,
+        {404: ("model_not_found",), 409: ("model_in_use", "embedding_runs"), 422: ("bad_embedding",)},
+    )
     async def delete(self, request: Request) -> Response:
         """Delete the vectors of a model that the table is not searched with."""
         admin_only(request)

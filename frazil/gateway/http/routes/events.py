@@ -12,12 +12,35 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import ingest_only, place_of
 from frazil.gateway.http.bodies import BodyReader
 from frazil.gateway.http.connected import check_connected, while_connected
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    JSON,
+    PARAMETER,
+    TABLE,
+    Errors,
+    Fields,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, seconds, table_of
 from frazil.gateway.http.responses import answer
 from frazil.gateway.ingest.receipt import Receipt
 
 _DEFAULT_WAIT_SECONDS = 10.0
 _MOST_WAIT_SECONDS = 300.0
+_RECEIPT = fields(table=str, accepted=int, duplicates=int, token=str)
+_ERRORS: Errors = {
+    409: ("id_conflict", "is_a_history", "not_streamed", "events_lost"),
+    413: ("event_too_large", "too_deep", "too_many_events", "too_many_fields"),
+    415: ("unsupported_media_type",),
+    422: ("bad_events", "empty_batch", "invalid_arrow", "invalid_body", "invalid_json"),
+    429: ("too_many_partitions_today",),
+    503: ("bus_full", "busy", "schema_moved", "table_replaced"),
+    504: ("visibility_timeout",),
+}
 
 
 class Events:
@@ -25,6 +48,19 @@ class Events:
         self._gateway = gateway
         self._bodies = bodies
 
+    @operation(
+        "Take in a batch of events, all or nothing",
+        "write",
+        {202: _RECEIPT, 200: Fields(_RECEIPT.required, {"visible": bool, "snapshot_id": int | None})},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PARAMETER,
+        _ERRORS,
+        query=(Parameter("wait"), Parameter("timeout_s", float)),
+        body=fields(events=JsonObjects),
+        takes=(JSON, "application/x-ndjson", "application/vnd.apache.arrow.stream"),
+    )
     async def post(self, request: Request) -> Response:
         """Take in a batch, all or nothing: 202 with the receipt, or 200 once it is visible if the caller waits."""
         name = table_of(request)

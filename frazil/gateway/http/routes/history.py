@@ -12,6 +12,18 @@ from frazil.access import Forbidden, ReadGrant
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.operation import (
+    FORBIDDEN,
+    PARAMETER,
+    SQL,
+    TABLE,
+    JsonObject,
+    JsonObjects,
+    Parameter,
+    Texts,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.routes.query import queries_of
@@ -30,17 +42,45 @@ class TableHistory:
         """Rows are read by the query workers."""
         return History(self._gateway.directory, queries_of(self._gateway))
 
+    @operation(
+        "The snapshots of a table, newest first",
+        "read",
+        {200: fields(table=str, snapshots=JsonObjects)},
+        TABLE,
+        PARAMETER,
+        query=(Parameter("limit", int),),
+    )
     async def snapshots(self, request: Request) -> Response:
         only(request, "limit")
         name, grant = _readable(request)
         limit = whole_number(request, "limit", default=100, most=_MOST_SNAPSHOTS)
         return answer(await snapshots_of(self._gateway.directory, name, grant=grant, limit=limit))
 
+    @operation(
+        "Every version of the row of an event id",
+        "read",
+        {200: fields(table=str, id=str)},
+        FORBIDDEN,
+        TABLE,
+        SQL,
+        {404: ("row_not_found",)},
+    )
     async def row(self, request: Request) -> Response:
         only(request)
         name = _told_apart(request)
         return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
 
+    @operation(
+        "Every event of one key of an entity",
+        "read",
+        {200: fields(table=str, key=dict[str, str])},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        SQL,
+        {404: ("row_not_found",), 422: ("no_key", "bad_key")},
+        query=(Parameter("key", Texts),),
+    )
     async def of_key(self, request: Request) -> Response:
         """`?key=column=value`, once for each column of the key."""
         only(request, "key")
@@ -51,6 +91,16 @@ class TableHistory:
         key = {column: value for column, _, value in parts}
         return answer(await self._history.of_key(name, key, identity_of(request)))
 
+    @operation(
+        "The rows that came and went between two snapshots",
+        "read",
+        {200: fields(table=str)},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        SQL,
+        query=(Parameter("from", int, required=True), Parameter("to", int), Parameter("limit", int)),
+    )
     async def changes(self, request: Request) -> Response:
         only(request, "from", "to", "limit")
         name = _told_apart(request)
@@ -63,6 +113,7 @@ class TableHistory:
         second = _snapshot_id(request, "to")
         return answer(await self._history.changes(name, first, second, identity_of(request), limit=limit))
 
+    @operation("Let the folder of a table name its newest state", "tables", {200: JsonObject}, FORBIDDEN, TABLE)
     async def export_hint(self, request: Request) -> Response:
         only(request)
         admin_only(request)

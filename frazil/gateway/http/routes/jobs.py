@@ -12,6 +12,7 @@ from starlette.responses import Response
 from frazil.errors import FrazilError, NotFound
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of
+from frazil.gateway.http.operation import FORBIDDEN, JsonObjects, fields, operation
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.server_paths import ServerPaths
@@ -26,6 +27,7 @@ class Jobs:
         self._gateway = gateway
         self._server_paths = ServerPaths.of(gateway)
 
+    @operation("What the pipeline was asked to do", "jobs", {200: fields(jobs=JsonObjects)}, FORBIDDEN)
     async def list(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -33,6 +35,7 @@ class Jobs:
         await self._see_what_they_did(jobs)
         return answer({"jobs": jobs})
 
+    @operation("One job", "jobs", {200: fields(id=str, kind=str, state=str)}, {404: ("job_not_found",)})
     async def show(self, request: Request) -> Response:
         """For admins, and for the token that asked for it; to others there is no such job."""
         only(request)

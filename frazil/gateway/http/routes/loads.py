@@ -15,6 +15,19 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    PARAMETER,
+    PIPELINE,
+    TABLE,
+    Errors,
+    JsonObject,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.uploads import KIND, Uploads
@@ -25,6 +38,14 @@ from frazil.tables import newest_loads
 
 _TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
 _MOST_LOADS = 10_000
+_BAD_LOAD: Errors = {
+    422: ("bad_load", "bad_csv_option", "bad_column", "bad_column_name", "bad_columns", "bad_type", "bad_check")
+}
+_UPLOADS: Errors = {
+    413: ("disk_full",),
+    429: ("upload_quota", "too_many_jobs"),
+    503: ("no_uploads", "disk_full"),
+}
 
 
 class Loads:
@@ -34,6 +55,17 @@ class Loads:
         self._parts = PartsHealth(gateway)
         self._uploads = Uploads(gateway)
 
+    @operation(
+        "Load files that are on the machine of the pipeline",
+        "jobs",
+        {202: fields(id=str, state=str, subject=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        _BAD_LOAD,
+        body=JsonObject,
+    )
     async def csv(self, request: Request) -> Response:
         """Files that are on the pipeline's machine. It reads them with its own rights: for admins."""
         admin_only(request)
@@ -45,6 +77,17 @@ class Loads:
                 raise InvalidInput(f"{path[:200]!r} is no absolute path", code="bad_load", hint="write it from / on")
         return await self._ask(request, KIND, load.table, load.params())
 
+    @operation(
+        "Archive or refresh from a Postgres",
+        "jobs",
+        {202: fields(id=str, state=str, subject=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        {422: ("bad_load",)},
+        body=JsonObject,
+    )
     async def postgres(self, request: Request) -> Response:
         """An archive or a refresh from a source that the pipeline's settings name."""
         admin_only(request)
@@ -52,6 +95,24 @@ class Loads:
         asked = parse_postgres(await json_body(request, self._bodies))
         return await self._ask(request, "postgres", asked.source, asked.params())
 
+    @operation(
+        "Send a file and load it",
+        "jobs",
+        {202: fields(id=str, state=str, subject=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        _BAD_LOAD,
+        _UPLOADS,
+        query=(
+            Parameter("filename"),
+            Parameter("header", bool),
+            Parameter("null_words"),
+            *(Parameter(name) for name in _TEXTS),
+        ),
+        takes=("application/octet-stream",),
+    )
     async def upload(self, request: Request) -> Response:
         """The body is the file, plain or packed, up to `ingest.max_upload_bytes`."""
         name = table_of(request)
@@ -64,6 +125,15 @@ class Loads:
         async with self._uploads.received(request, path, identity_of(request)):
             return await self._ask(request, KIND, wanted.table, wanted.params())
 
+    @operation(
+        "The newest loads of a table",
+        "read",
+        {200: fields(table=str, loads=JsonObjects)},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        query=(Parameter("limit", int),),
+    )
     async def list(self, request: Request) -> Response:
         """The newest loads of a table, for who may read all of its rows."""
         only(request, "limit")

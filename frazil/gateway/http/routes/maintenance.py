@@ -16,6 +16,7 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, JsonObjects, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
@@ -42,6 +43,7 @@ class Maintenance:
         self._bodies = bodies
         self._parts = PartsHealth(gateway)
 
+    @operation("The health of a table", "tables", {200: fields(table=str, verdict=Any)}, FORBIDDEN, TABLE)
     async def health(self, request: Request) -> Response:
         only(request)
         name = table_of(request)
@@ -54,6 +56,7 @@ class Maintenance:
         table = await self._gateway.directory.table(name)
         return answer(await asyncio.to_thread(self._judged, table))
 
+    @operation("The health of all tables", "tables", {200: fields(tables=JsonObjects)}, TABLE)
     async def health_of_all(self, request: Request) -> Response:
         """Of all tables that the caller may read; one that cannot be judged has its error in the place of figures."""
         only(request)
@@ -62,6 +65,20 @@ class Maintenance:
         tables = [table for table in self._gateway.directory.tables(histories=True) if _reads_all(identity, table)]
         return answer({"tables": [await asyncio.to_thread(self._told, table) for table in tables]})
 
+    @operation(
+        "Plan maintenance, or have it done",
+        "jobs",
+        {
+            200: fields(table=str, what=str, plan=JsonObjects),
+            202: fields(table=str, what=str, plan=JsonObjects, id=str, state=str),
+        },
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        {422: ("bad_maintenance", "unknown_column")},
+        body=JsonObject,
+    )
     async def ask(self, request: Request) -> Response:
         """With `dry_run` the plan; else a request to the pipeline, whose result is at /v1/jobs/{id}."""
         admin_only(request)

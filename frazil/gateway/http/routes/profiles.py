@@ -14,13 +14,32 @@ from frazil.events.declaration import SearchSpec, table_name
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import (
+    BODY,
+    FILTER,
+    FORBIDDEN,
+    TABLE,
+    Errors,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.routes.artifacts import served_of
 from frazil.lake.catalog import LakeTable
 from frazil.lake.derived import embedding_models
+from frazil.requests import ProfileRequest
 from frazil.serving import Profile, Profiles, no_such_profile, parse_profile
 from frazil.serving.artifacts import announce, open_shelf
+
+_PROFILE = fields(name=str, table=str, model=str | None, mode=str | None, k=int | None)
+_CHECKED: Errors = {
+    409: ("model_not_embedded",),
+    422: ("bad_profile", "bad_index_config", "bad_model", "unknown_model"),
+    503: ("no_search",),
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,13 @@ class SearchProfiles:
         self._bodies = bodies
         self._profiles = Profiles(gateway.lake.registry)
 
+    @operation(
+        "The profiles of the tables that the token may read",
+        "search",
+        {200: fields(profiles=JsonObjects)},
+        TABLE,
+        query=(Parameter("table"),),
+    )
     async def list(self, request: Request) -> Response:
         """Those of tables that the caller may read; `?table=` for those of one."""
         only(request, "table")
@@ -52,6 +78,7 @@ class SearchProfiles:
         shown = [profile for profile in found if identity_of(request).read_grant(profile.table) is not None]
         return answer({"profiles": [profile.body() for profile in shown]})
 
+    @operation("One profile", "search", {200: _PROFILE}, {404: ("profile_not_found",)})
     async def show(self, request: Request) -> Response:
         only(request)
         profile = await asyncio.to_thread(self._profiles.get, request.path_params["name"])
@@ -59,6 +86,17 @@ class SearchProfiles:
             raise no_such_profile(profile.name)
         return answer(profile.body())
 
+    @operation(
+        "Make a profile, or change it",
+        "search",
+        {200: _PROFILE, 201: _PROFILE},
+        FILTER,
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _CHECKED,
+        body=ProfileRequest,
+    )
     async def put(self, request: Request) -> Response:
         """Make it, or make it another: 201 or 200."""
         admin_only(request)
@@ -73,6 +111,13 @@ class SearchProfiles:
             await self._clear(before)
         return answer(profile.body(), 200 if before else 201)
 
+    @operation(
+        "Delete a profile and its artifacts",
+        "search",
+        {200: fields(name=str, deleted=bool)},
+        FORBIDDEN,
+        {404: ("profile_not_found",), 503: ("no_search",)},
+    )
     async def delete(self, request: Request) -> Response:
         """Delete it, and the artifacts that only it had. After a kill, do it again."""
         admin_only(request)

@@ -14,6 +14,18 @@ from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    SQL,
+    TABLE,
+    Errors,
+    JsonObject,
+    JsonObjects,
+    Rows,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.query.queries import Queries, QueryAnswer
 from frazil.requests import Format, QueryRequest, decode_request
@@ -24,6 +36,10 @@ _MEDIA: dict[Format, str] = {
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
 }
+_ERRORS: Errors = {
+    413: ("sql_too_large",),
+    422: ("bad_query", "bad_parameters", "bad_token", "bad_time", "bad_snapshot_id"),
+}
 
 
 class Query:
@@ -31,6 +47,30 @@ class Query:
         self._gateway = gateway
         self._bodies = bodies
 
+    @operation(
+        "Answer one SELECT",
+        "read",
+        {
+            200: fields(
+                columns=JsonObjects,
+                rows=Rows,
+                row_count=int,
+                truncated=bool,
+                token=str,
+                freshness=str,
+                snapshots=JsonObject,
+                elapsed_ms=float,
+                queued_ms=float,
+            )
+        },
+        SQL,
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _ERRORS,
+        body=QueryRequest,
+        gives=tuple(media.partition(";")[0] for media in _MEDIA.values()),
+    )
     async def post(self, request: Request) -> Response:
         """The rows, and what they were read from. A caller that hangs up stops its query."""
         only(request)

@@ -13,11 +13,42 @@ from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
+from frazil.gateway.http.operation import BODY, SQL, TABLE, Errors, JsonObjects, Texts, fields, operation
 from frazil.gateway.http.query_parameters import only
 from frazil.requests import SearchRequest, decode_request
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
+_ERRORS: Errors = {
+    404: ("profile_not_found",),
+    409: ("not_searched",),
+    413: ("query_too_large",),
+    422: (
+        "bad_search",
+        "bad_filter",
+        "bad_vector",
+        "bad_weights",
+        "bad_k",
+        "bad_token",
+        "empty_query",
+        "invalid_input",
+        "masked_text",
+        "no_text",
+        "no_vectors",
+        "own_vectors",
+        "unknown_column",
+        "wrong_dimension",
+    ),
+    500: ("artifact_refused", "shelf_unopened", "artifact_manifest_damaged", "artifact_manifest_missing"),
+    503: (
+        "no_search",
+        "no_generation",
+        "fresh_full",
+        "fresh_gap",
+        "artifact_of_other_stream",
+        "artifact_other_model",
+    ),
+}
 
 
 class Search:
@@ -25,6 +56,28 @@ class Search:
         self._gateway = gateway
         self._bodies = bodies
 
+    @operation(
+        "Search a table by words, by a vector or by both",
+        "read",
+        {
+            200: fields(
+                hits=JsonObjects,
+                generation=str | None,
+                snapshot_id=int | None,
+                token=str,
+                mode=str,
+                freshness=str,
+                fresh_rows=int,
+                ignored=Texts,
+                elapsed_ms=float,
+            )
+        },
+        SQL,
+        BODY,
+        TABLE,
+        _ERRORS,
+        body=SearchRequest,
+    )
     async def post(self, request: Request) -> Response:
         """The hits, and the state that they were found in. A caller that hangs up stops its search."""
         only(request)

@@ -18,6 +18,16 @@ from frazil.events.declaration import dead_letters_of, history_of, table_name
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import IDENTITY, admin_only
+from frazil.gateway.http.operation import (
+    FORBIDDEN,
+    PARAMETER,
+    Fields,
+    JsonObject,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.tellings import StreamLag, TableStatus
@@ -36,6 +46,7 @@ _LINKS = {
     "tokens": "/v1/tokens",
     "journal": "/v1/journal",
     "metrics": "/metrics",
+    "openapi": "/v1/openapi.json",
 }
 _PIPELINE_COUNTERS = {
     "commits": "Commits of the pipeline since it started.",
@@ -54,9 +65,11 @@ class Status:
         self._parts = PartsHealth(gateway)
         self._telling = TableStatus(gateway)
 
+    @operation("What there is", "status", {200: fields(product=str, links=dict[str, str])}, is_open=True)
     async def links(self, request: Request) -> Response:
         return answer({"product": "frazil", "links": _LINKS})
 
+    @operation("The health of the parts", "status", {200: Fields({"status": str}, {"parts": JsonObject})}, is_open=True)
     async def health(self, request: Request) -> Response:
         """The status alone for everybody, that of each part for who has a token, the reasons for admins.
 
@@ -71,6 +84,12 @@ class Status:
             told = {"status": told["status"], "parts": parts}
         return answer(told)
 
+    @operation(
+        "The standing of tables, searches and jobs",
+        "status",
+        {200: fields(status=str, parts=JsonObject, tables=JsonObject, search=JsonObjects, jobs=JsonObjects)},
+        FORBIDDEN,
+    )
     async def status(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -114,6 +133,15 @@ class Status:
                     found.append({name: told.get(name) for name in ("id", "kind", "subject", "state", "progress")})
         return found
 
+    @operation(
+        "What happened, newest first",
+        "status",
+        {200: fields(entries=JsonObjects)},
+        FORBIDDEN,
+        PARAMETER,
+        {422: ("bad_table_name",)},
+        query=(Parameter("table"), Parameter("kind"), Parameter("limit", int)),
+    )
     async def journal(self, request: Request) -> Response:
         """The newest entries first: what happened, to which table."""
         admin_only(request)
@@ -126,6 +154,7 @@ class Status:
         )
         return answer({"entries": entries})
 
+    @operation("Metrics for Prometheus", "status", {200: str}, FORBIDDEN, gives=("text/plain",))
     async def metrics(self, request: Request) -> Response:
         admin_only(request)
         tables = self._gateway.directory.tables()

@@ -12,6 +12,19 @@ from frazil.events.declaration import history_of
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, known_only, shown
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    PARAMETER,
+    TABLE,
+    Errors,
+    Fields,
+    JsonObject,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import flag, only, table_of
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.tellings import TableStatus
@@ -28,6 +41,38 @@ from frazil.tables import (
     undrop_table,
 )
 
+_BRIEF = fields(name=str, kind=str, columns=JsonObject, rows=int, snapshot_id=int | None)
+_BAD_COLUMNS: Errors = {
+    422: (
+        "bad_check",
+        "bad_column",
+        "bad_column_name",
+        "bad_columns",
+        "bad_declaration",
+        "bad_search",
+        "bad_type",
+        "too_many_columns",
+        "type_too_deep",
+    )
+}
+_DECLARATION: Errors = {
+    409: ("table_exists", "folder_shared"),
+    422: (
+        "bad_key",
+        "bad_partition",
+        "bad_policy",
+        "reserved_name",
+        "reserved_namespace",
+        "too_many_partitions",
+        "unsupported_kind",
+    ),
+}
+_ALTERATION: Errors = {
+    404: ("column_not_found",),
+    409: ("column_exists", "cannot_widen", "new_column_required", "is_a_history"),
+    422: ("bad_alteration",),
+}
+
 
 class Tables:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
@@ -35,6 +80,17 @@ class Tables:
         self._bodies = bodies
         self._telling = TableStatus(gateway)
 
+    @operation(
+        "Declare a table",
+        "tables",
+        {201: _BRIEF, 200: _BRIEF},
+        _BAD_COLUMNS,
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _DECLARATION,
+        body=Fields({"name": str}, {"kind": str, "columns": JsonObject}),
+    )
     async def declare(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -45,6 +101,14 @@ class Tables:
         )
         return answer(self._brief(table), 201 if made else 200)
 
+    @operation(
+        "List the tables",
+        "tables",
+        {200: fields(tables=JsonObjects)},
+        FORBIDDEN,
+        PARAMETER,
+        query=(Parameter("dropped", bool),),
+    )
     async def list(self, request: Request) -> Response:
         only(request, "dropped")
         identity = identity_of(request)
@@ -64,6 +128,7 @@ class Tables:
                 listed.append({"name": name.removeprefix("main."), **body})
         return answer({"tables": listed})
 
+    @operation("Describe a table", "tables", {200: fields(name=str, schema=JsonObjects)}, TABLE)
     async def describe(self, request: Request) -> Response:
         name = table_of(request)
         known_only(request, name)
@@ -72,6 +137,17 @@ class Tables:
         table = await self._gateway.directory.table(name)
         return answer(shown(await self._telling.describe(table), table, identity_of(request)))
 
+    @operation(
+        "Add columns, widen types, change words",
+        "tables",
+        {200: _BRIEF},
+        _BAD_COLUMNS,
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _ALTERATION,
+        body=JsonObject,
+    )
     async def alter(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -81,6 +157,15 @@ class Tables:
         table = await alter_table(name, alteration, directory=gateway.directory, journal=gateway.journal)
         return answer(self._brief(table))
 
+    @operation(
+        "Drop a table, or purge what was dropped",
+        "tables",
+        {200: fields(name=str)},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        query=(Parameter("purge", bool), Parameter("dry_run", bool)),
+    )
     async def drop(self, request: Request) -> Response:
         """Take a table out of sight; with `purge_dropped` delete for good what was dropped under this name before."""
         admin_only(request)
@@ -101,6 +186,7 @@ class Tables:
             {"name": name.removeprefix("main."), "dropped": True, "hint": "its data is kept; undrop brings it back"}
         )
 
+    @operation("Bring a dropped table back", "tables", {200: _BRIEF}, FORBIDDEN, TABLE, {409: ("table_exists",)})
     async def undrop(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -108,6 +194,16 @@ class Tables:
         table = await undrop_table(table_of(request), directory=gateway.directory, journal=gateway.journal)
         return answer(self._brief(table))
 
+    @operation(
+        "Repair the bus or the watermark of a table",
+        "tables",
+        {200: fields(table=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        {409: ("loss_not_accepted", "not_streamed"), 422: ("bad_repair",)},
+        body=RepairRequest,
+    )
     async def repair(self, request: Request) -> Response:
         admin_only(request)
         only(request)

@@ -16,6 +16,7 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.middleware import client_of
+from frazil.gateway.http.operation import BODY, FILTER, FORBIDDEN, TABLE, Errors, Fields, JsonObjects, fields, operation
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
@@ -25,6 +26,12 @@ CheckFilter = Callable[[LakeTable, str], Awaitable[None]]
 """Raises `InvalidInput` unless the text is one SQL condition over the columns of the table, and nothing more."""
 
 _SECRET_HEADERS = {"Cache-Control": "no-store"}
+_TOKEN = fields(id=str, name=str, prefix=str, state=str, grants=JsonObjects)
+_NO_TOKEN: Errors = {404: ("token_not_found",), 503: ("busy", "audit_unavailable")}
+_BAD_REQUEST: Errors = {
+    422: ("bad_grant", "bad_token_request", "bad_expiry"),
+    503: ("busy", "audit_unavailable"),
+}
 
 
 class Tokens:
@@ -34,6 +41,17 @@ class Tokens:
         self._bodies = bodies
         self._check_filter = check_filter
 
+    @operation(
+        "Create a token",
+        "tokens",
+        {201: Fields({"token": str, **_TOKEN.required})},
+        FILTER,
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _BAD_REQUEST,
+        body=TokenRequest,
+    )
     async def create(self, request: Request) -> Response:
         """201 with the secret, which is told here and never again."""
         admin_only(request)
@@ -57,6 +75,7 @@ class Tokens:
         await self._changed(request, "token.create", record)
         return answer({"token": secret, **record.body(datetime.now(UTC))}, 201, _SECRET_HEADERS)
 
+    @operation("All tokens", "tokens", {200: fields(tokens=JsonObjects)}, FORBIDDEN)
     async def list(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -64,12 +83,14 @@ class Tokens:
         now = datetime.now(UTC)
         return answer({"tokens": [record.body(now) for record in records]})
 
+    @operation("One token", "tokens", {200: _TOKEN}, FORBIDDEN, _NO_TOKEN)
     async def show(self, request: Request) -> Response:
         admin_only(request)
         only(request)
         record = await asyncio.to_thread(self._access.tokens.get, request.path_params["id"])
         return answer(record.body(datetime.now(UTC)))
 
+    @operation("End a token for good", "tokens", {200: _TOKEN}, FORBIDDEN, _NO_TOKEN)
     async def revoke(self, request: Request) -> Response:
         admin_only(request)
         only(request)
@@ -77,6 +98,17 @@ class Tokens:
         await self._changed(request, "token.revoke", record)
         return answer(record.body(datetime.now(UTC)))
 
+    @operation(
+        "A new secret for the same token",
+        "tokens",
+        {200: Fields({"token": str, **_TOKEN.required})},
+        FORBIDDEN,
+        BODY,
+        _NO_TOKEN,
+        {422: ("bad_token_request",)},
+        body=RotationRequest,
+        body_required=False,
+    )
     async def rotate(self, request: Request) -> Response:
         """200 with a new secret for the same id. The old one works `grace_s` longer; without it, it ends now."""
         admin_only(request)

@@ -14,11 +14,30 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
 from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    PARAMETER,
+    PIPELINE,
+    TABLE,
+    Errors,
+    JsonObject,
+    JsonObjects,
+    Parameter,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
 from frazil.lake.derived import read_trials
 from frazil.registry import submit_job
+
+_NO_BEST: Errors = {
+    404: ("model_not_found", "not_searched", "no_trials", "no_trial_qualifies", "profile_not_found"),
+    409: ("model_moved",),
+    422: ("bad_trial", "no_model", "nothing_in_common"),
+}
 
 
 class TableTrials:
@@ -29,6 +48,21 @@ class TableTrials:
         self._bodies = bodies
         self._parts = PartsHealth(gateway)
 
+    @operation(
+        "Try indexes and models",
+        "jobs",
+        {202: fields(id=str, state=str, subject=str)},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        PIPELINE,
+        {
+            404: ("not_searched",),
+            413: ("too_large",),
+            422: ("bad_trial", "bad_index_config", "bad_build", "bad_embedding"),
+        },
+        body=JsonObject,
+    )
     async def ask(self, request: Request) -> Response:
         """Have the pipeline try; the result is at /v1/jobs/{id}."""
         admin_only(request)
@@ -49,6 +83,15 @@ class TableTrials:
         model_of(table.spec)
         return submit_job(self._gateway.lake.registry, KIND, table.name, asked.params(), asked_by=by).id
 
+    @operation(
+        "What trials have measured, newest first",
+        "search",
+        {200: fields(table=str, trials=JsonObjects)},
+        FORBIDDEN,
+        TABLE,
+        PARAMETER,
+        query=(Parameter("run"), Parameter("limit", int)),
+    )
     async def list(self, request: Request) -> Response:
         """What was measured, newest first, for who may read all of the table."""
         only(request, "run", "limit")
@@ -62,6 +105,16 @@ class TableTrials:
 
         return [told_trial(row) for row in read_trials(self._gateway.lake, table.name, run=run)[::-1][:limit]]
 
+    @operation(
+        "The best trial under a rule; an admin may promote it",
+        "search",
+        {200: JsonObject},
+        FORBIDDEN,
+        BODY,
+        TABLE,
+        _NO_BEST,
+        body=JsonObject,
+    )
     async def best(self, request: Request) -> Response:
         """The winner under a rule; an admin may promote it."""
         only(request)
@@ -81,6 +134,15 @@ class TableTrials:
             )
         return told
 
+    @operation(
+        "Back to the default index",
+        "search",
+        {200: JsonObject},
+        FORBIDDEN,
+        TABLE,
+        _NO_BEST,
+        query=(Parameter("profile"), Parameter("model")),
+    )
     async def forget(self, request: Request) -> Response:
         """Back to the default index."""
         admin_only(request)

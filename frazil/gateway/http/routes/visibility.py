@@ -13,6 +13,7 @@ from frazil.events import Token
 from frazil.gateway.gateway import Gateway, committed_in
 from frazil.gateway.http.authorization import known_only, place_of
 from frazil.gateway.http.connected import while_connected
+from frazil.gateway.http.operation import PARAMETER, TABLE, JsonObject, Parameter, fields, operation
 from frazil.gateway.http.query_parameters import only, seconds
 from frazil.gateway.http.responses import answer
 
@@ -23,6 +24,19 @@ class Visibility:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
+    @operation(
+        "Whether the writes of a token are committed",
+        "read",
+        {200: fields(visible=bool, tables=JsonObject)},
+        TABLE,
+        PARAMETER,
+        {
+            422: ("bad_token",),
+            409: ("token_of_another_stream", "token_beyond_head", "events_lost", "not_streamed"),
+            429: ("too_many_waits",),
+        },
+        query=(Parameter("token", str, required=True), Parameter("wait_s", float)),
+    )
     async def get(self, request: Request) -> Response:
         """Whether the writes of a token are committed, and in which snapshots; waits for it up to `wait_s`.
 
