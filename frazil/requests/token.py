@@ -12,7 +12,8 @@ from frazil.requests.decode import Refusal, Request, RequestWords
 from frazil.requests.search import MAX_FILTER
 
 MAX_GRANTS = 200
-MASK = r"^(?:null|redact|hash(?:\([a-z][a-z0-9_]{0,62}\))?)\Z"
+# Not \Z, which the regular expressions of JSON schemas do not have.
+MASK = r"^(?:null|redact|hash(?:\([a-z][a-z0-9_]{0,62}\))?)$(?!\n)"
 _MAX_NAME = 200
 _MAX_LIFE = timedelta(days=3653)
 _MAX_GRACE_SECONDS = 30 * 86_400.0

@@ -58,7 +58,8 @@ def test_writing_them(declared: Any, shown: dict[str, Any]) -> None:
         [{"scope": "read:notes", "where": "a\0"}], [{"scope": "read:notes", "where": "a" * 10_001}],
         [{"scope": "read:notes", "mask": "a"}], [{"scope": "read:notes", "mask": {"a": "blur"}}],
         [{"scope": "read:notes", "mask": {"a": None}}], [{"scope": "read:notes", "mask": [1]}],
-        [{"scope": "read:notes", "mask": {"a": ["null"]}}], ["sql"] * 201,
+        [{"scope": "read:notes", "mask": {"a": ["null"]}}], [{"scope": "read:notes", "mask": {"a": "hash\n"}}],
+        ["sql"] * 201,
     ],
 )  # fmt: skip
 def test_what_is_none(declared: Any) -> None:

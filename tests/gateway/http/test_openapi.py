@@ -16,8 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import frazil
+from frazil.errors import InvalidInput
+from frazil.events.declaration import parse_table
 from frazil.gateway.http.app import create_app
+from frazil.gateway.http.middleware import OPEN
 from frazil.gateway.http.openapi import describe
+from frazil.tables.alter import _CHANGES as CHANGES
 from tests.gateway.http.described import Description
 
 SOURCES = sorted(Path(frazil.__file__).parent.rglob("*.py"))
@@ -69,6 +73,24 @@ def test_requests_are_described_with_their_limits(description: Description) -> N
     grants = {"name": "a", "grants": ["sql", {"scope": "read:notes", "mask": {"a": "hash"}}]}
     assert description.mismatch(grants, schemas["TokenRequest"]) is None
     assert description.mismatch({**grants, "grants": [{"mask": ["a"]}]}, schemas["TokenRequest"]) is not None
+
+
+def test_tables_are_described_with_all_their_fields(description: Description) -> None:
+    """A field that nobody knows is refused with the names of those that there are."""
+
+    def described(method: str, path: str) -> set[str]:
+        body = description.operations[method, path]["requestBody"]["content"]["application/json"]["schema"]
+        return set(body["properties"])
+
+    with pytest.raises(InvalidInput) as refused:
+        parse_table({"name": "orders", "zzzzzz": 1})
+    assert described("POST", "/v1/tables") == set(refused.value.hint.removeprefix("its fields are ").split(", "))
+    assert described("PATCH", "/v1/tables/{table}") == set(CHANGES)
+
+
+def test_what_answers_without_a_token_says_so(description: Description) -> None:
+    is_open = {path for (_, path), operation in description.operations.items() if "security" in operation}
+    assert is_open == set(OPEN)
 
 
 def test_every_reference_leads_somewhere(description: Description) -> None:

@@ -22,6 +22,7 @@ from frazil.gateway.http.operation import (
     JsonObject,
     JsonObjects,
     Parameter,
+    Texts,
     fields,
     operation,
 )
@@ -42,6 +43,28 @@ from frazil.tables import (
 )
 
 _BRIEF = fields(name=str, kind=str, columns=JsonObject, rows=int, snapshot_id=int | None)
+_WORDS = {
+    "description": str | None,
+    "owner": str | None,
+    "tags": Texts | None,
+    "text": Texts | None,
+    "search": JsonObject | None,
+    "freshness_target_seconds": float | None,
+    "retention_years": float | None,
+}
+_TABLE = Fields(
+    {"name": str},
+    {
+        "kind": str | None,
+        "columns": JsonObject | None,
+        "key": Texts | None,
+        "partition": Texts | None,
+        "unknown_fields": str | None,
+        "keep_snapshots": str | None,
+        **_WORDS,
+    },
+)
+_CHANGES = Fields(optional={"add_columns": JsonObject, "widen": dict[str, str], **_WORDS})
 _BAD_COLUMNS: Errors = {
     422: (
         "bad_check",
@@ -89,7 +112,7 @@ class Tables:
         BODY,
         TABLE,
         _DECLARATION,
-        body=Fields({"name": str}, {"kind": str, "columns": JsonObject}),
+        body=_TABLE,
     )
     async def declare(self, request: Request) -> Response:
         admin_only(request)
@@ -146,7 +169,7 @@ class Tables:
         BODY,
         TABLE,
         _ALTERATION,
-        body=JsonObject,
+        body=_CHANGES,
     )
     async def alter(self, request: Request) -> Response:
         admin_only(request)
