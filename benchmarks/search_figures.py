@@ -106,22 +106,18 @@ def by_engine(served: ServedSet, numbers: Sequence[int], share: float | None) ->
         vector = served.made.asked[number]
         began = time.perf_counter()
         ask = Ask(vector=vector, mode="vector", k=K, columns=("_id",), passages=False, snippet_characters=0)
-        hits = served.serving.search(ask, None if below is None else _Below(below)).hits
+        with served.serving.reading() as state:
+            hits = state.search(ask, None if below is None else _allowed(state, below)).hits
         seconds.append(time.perf_counter() - began)
         found.append([int(hit.key[0][1:]) for hit in hits])
     return Asked(seconds, found)
 
 
-@dataclass(frozen=True)
-class _Below:
+def _allowed(state: SearchState, below: int) -> Allowed:
     """The filter `slot < below` over the generation's rows."""
-
-    below: int
-
-    def __call__(self, reading: SearchState) -> Allowed:
-        assert reading.generation is not None
-        slots = reading.generation.contents.rows.column("slot").to_numpy()
-        return Allowed(Bitmap.of_mask(slots < self.below))
+    assert state.generation is not None
+    slots = state.generation.contents.rows.column("slot").to_numpy()
+    return Allowed(Bitmap.of_mask(slots < below))
 
 
 def _by_index(served: ServedSet, numbers: Sequence[int]) -> Asked:

@@ -88,7 +88,8 @@ def _client(served: ServedSet, told: Mapping[str, str], seed: int, heard: Heard,
         vector = served.made.asked[choose.randrange(served.made.queries)]
         began = time.perf_counter()
         try:
-            found = served.serving.search(Ask(vector=vector, mode="vector", k=K, snippet_characters=0))
+            with served.serving.reading() as state:
+                found = state.search(Ask(vector=vector, mode="vector", k=K, snippet_characters=0))
         except FrazilError as error:
             heard.errors.append(error.code)
             continue

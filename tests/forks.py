@@ -21,7 +21,7 @@ context.set_forkserver_preload(
         "frazil.lake.catalog.entity",
         "frazil.bus.nats",
         "frazil.gateway.purge",
-        "frazil.gateway.search.held_shelf",
+        "frazil.gateway.search.shelf_reader",
         "frazil.tables.create",
         "frazil.pipeline.sources.csv.handler",
         "frazil.pipeline.embeddings.handler",

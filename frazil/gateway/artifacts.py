@@ -1,6 +1,6 @@
-"""What operators do with the artifacts of a table: look at them, check one, choose one, go back.
+"""Artifacts as operators handle them: list them, verify one, promote one, roll back.
 
-Whoever changes the register says so over the bus; when all who serve the table have followed is told by their leases.
+A change of the register is announced over the bus; the leases tell when all who serve the table have followed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from frazil.bus import EventBus
 from frazil.embedding import OWN
 from frazil.errors import FrazilError, NotFound, Unavailable
-from frazil.gateway.search.query_models import QuestionModels
-from frazil.gateway.search.served import ServedTables
-from frazil.gateway.search.subject import Subject
+from frazil.gateway.search.query_models import QueryModels
+from frazil.gateway.search.shelf_reader import SearchedTable
+from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.serving import Profile, Profiles, search
 from frazil.serving.artifacts import (
@@ -41,7 +41,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Artifacts:
-    def __init__(self, *, lake: Lake, bus: EventBus, journal: Journal, served: ServedTables) -> None:
+    def __init__(self, *, lake: Lake, bus: EventBus, journal: Journal, served: ShelfReaders) -> None:
         self._lake = lake
         self._bus = bus
         self._journal = journal
@@ -70,8 +70,8 @@ class Artifacts:
             **_named(shelf),
             "current": register.current.generation if register.current else None,
             "previous": register.previous.generation if register.previous else None,
-            "artifacts": [_told(entry, leases) for entry in reversed(register.entries)],
-            "readers": [_reader(lease) for lease in leases],
+            "artifacts": [_summary(entry, leases) for entry in reversed(register.entries)],
+            "readers": [_lease(lease) for lease in leases],
         }
 
     def show(self, shelf: Shelf, name: str) -> dict[str, Any]:
@@ -85,19 +85,19 @@ class Artifacts:
                 code="artifact_manifest_damaged",
                 hint=f"frazil artifacts verify {_named(shelf)['table']} {generation}",
             )
-        return {**_named(shelf), **_told(entry, shelf.leases()), "manifest": _shown(decode_manifest(raw))}
+        return {**_named(shelf), **_summary(entry, shelf.leases()), "manifest": _shown(decode_manifest(raw))}
 
     def verify(self, shelf: Shelf, name: str, table: LakeTable, profile: Profile | None) -> dict[str, Any]:
         """Fetch an artifact anew and check all of it: every byte, the engines, the counts, the canaries."""
         entry = _entry(shelf, name)
         generation = entry.generation
-        subject = self._served.subject(table, profile)
+        searched = self._served.searched(table, profile)
         reader, begun = f"verify-{secrets.token_hex(4)}", time.monotonic()
         faults: list[dict[str, Any]] = []
         shelf.take(reader, generation)
         try:
             with workplace(self._served.cache / ".verify") as place:
-                faults = self._faults(shelf, entry, subject, place)
+                faults = self._faults(shelf, entry, searched, place)
         finally:
             shelf.leave(reader)
         return {
@@ -110,17 +110,17 @@ class Artifacts:
             "seconds": round(time.monotonic() - begun, 3),
         }
 
-    def _faults(self, shelf: Shelf, entry: ArtifactEntry, subject: Subject, place: Path) -> list[dict[str, Any]]:
+    def _faults(self, shelf: Shelf, entry: ArtifactEntry, searched: SearchedTable, place: Path) -> list[dict[str, Any]]:
         """Everything that is wrong with it. A bucket that cannot be reached is nobody's fault: that is raised."""
         try:
             copy = LocalCopies(place, shelf.objects, shelf.table).fetch(entry)
             try:
-                model = QuestionModels(self._served.models).of_artifact(entry.model)
+                model = QueryModels(self._served.models).of_artifact(entry.model)
             except FrazilError:
                 copy.release()
                 raise
             own = entry.model is not None and entry.model.name == OWN
-            search.Generation(copy, subject.searchable(shelf.table, model, own=own)).retire()
+            search.Generation(copy, searched.searchable(shelf.table, model, own=own)).retire()
         except ArtifactRefused as refused:
             return [asdict(fault) for fault in refused.faults]
         except Unavailable as error:
@@ -138,7 +138,7 @@ class Artifacts:
         before = (await asyncio.to_thread(shelf.register)).current
         entry = await asyncio.to_thread(lambda: shelf.promote(generation, going_back=going_back))
         self._note("artifact_promoted", shelf, generation=generation, by=by, previous=before and before.generation)
-        return await self._said(shelf, entry, wait_seconds, previous=before.generation if before else None)
+        return await self._announce(shelf, entry, wait_seconds, previous=before.generation if before else None)
 
     async def rollback(self, shelf: Shelf, *, reason: str, wait_seconds: float, by: str) -> dict[str, Any]:
         """Go back to the previous artifact; the current one is withdrawn, and says why."""
@@ -147,15 +147,15 @@ class Artifacts:
         assert entry is not None, "without a previous one it is refused"
         withdrawn = before.generation if before else None
         self._note("artifact_rolled_back", shelf, generation=withdrawn, to=entry.generation, by=by, reason=reason)
-        return await self._said(shelf, entry, wait_seconds, previous=withdrawn)
+        return await self._announce(shelf, entry, wait_seconds, previous=withdrawn)
 
-    async def _said(
+    async def _announce(
         self, shelf: Shelf, entry: ArtifactEntry, wait_seconds: float, *, previous: str | None
     ) -> dict[str, Any]:
         try:
             await announce(self._bus, shelf.table, entry.generation)
         except FrazilError as error:
-            # The register has moved; whoever serves looks at it within seconds, said or not.
+            # The register has moved; whoever serves looks at it within seconds, announced or not.
             self._note("announcement_failed", shelf, generation=entry.generation, reason=error.message)
         served = await self._followed(shelf, entry.generation, wait_seconds)
         return {**_named(shelf), "generation": entry.generation, "previous": previous, **served}
@@ -166,8 +166,8 @@ class Artifacts:
         while True:
             leases = [lease for lease in await asyncio.to_thread(shelf.leases) if lease.serving]
             behind = [lease for lease in leases if lease.serving != generation]
-            held = self._served.of_shelf(shelf.table)
-            trouble = held.shelf.trouble if held is not None else None
+            reader = self._served.of_shelf(shelf.table)
+            trouble = reader.trouble if reader is not None else None
             refused = trouble is not None and trouble.generation == generation
             if not behind or refused or time.monotonic() >= deadline:
                 break
@@ -175,7 +175,7 @@ class Artifacts:
         return {
             "complete": not behind and not refused,
             "served_by": [lease.reader for lease in leases if lease.serving == generation],
-            "behind": [_reader(lease) for lease in behind],
+            "behind": [_lease(lease) for lease in behind],
             "trouble": {"code": trouble.code, "reason": trouble.reason} if trouble is not None and refused else None,
         }
 
@@ -200,7 +200,7 @@ def _named(shelf: Shelf) -> dict[str, Any]:
     return {"table": table.removeprefix("main."), "profile": profile or None}
 
 
-def _told(entry: ArtifactEntry, leases: list[Lease]) -> dict[str, Any]:
+def _summary(entry: ArtifactEntry, leases: list[Lease]) -> dict[str, Any]:
     now = time.time()
     return {
         "generation": entry.generation,
@@ -219,7 +219,7 @@ def _told(entry: ArtifactEntry, leases: list[Lease]) -> dict[str, Any]:
     }
 
 
-def _reader(lease: Lease) -> dict[str, Any]:
+def _lease(lease: Lease) -> dict[str, Any]:
     return {
         "reader": lease.reader,
         "serving": lease.serving or None,
@@ -230,12 +230,12 @@ def _reader(lease: Lease) -> dict[str, Any]:
 
 def _shown(manifest: Manifest) -> dict[str, Any]:
     """The manifest; of its canaries what can be read, as vectors are hundreds of numbers."""
-    told = asdict(manifest)
-    told["canaries"] = [
+    shown = asdict(manifest)
+    shown["canaries"] = [
         {"part": canary.part, "expected": list(canary.expected), "words": canary.words or None}
         for canary in manifest.canaries
     ]
-    return told
+    return shown
 
 
 def _fault(error: FrazilError) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from frazil.gateway.ingest.table_writers import TableWriters
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.queries import Queries
 from frazil.gateway.query.resolve import Resolver
-from frazil.gateway.search.served import ServedTables
+from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.gateway.threads import DecodeThreads
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake, LakeTable, snapshot_with
@@ -35,7 +35,6 @@ from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
-    from frazil.gateway.search.shelves import Shelves
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +63,10 @@ class Gateway:
         uploads: Path | None = None,
         min_free_bytes: int = 500_000_000,
         directory: TableDirectory | None = None,
-        served: ServedTables | None = None,
+        served: ShelfReaders | None = None,
         maintenance: MaintenanceSettings | None = None,
         snapshot_budget: int = 100,
         lag_target_seconds: float = 30.0,
-        shelves: Shelves | None = None,
         search: SearchSettings | None = None,
     ) -> None:
         self.bus = bus
@@ -122,8 +120,7 @@ class Gateway:
             tail_bytes = int((query or QuerySettings()).tail_memory)
             resolver = Resolver(self.directory, self.writers, journal, max_tail_bytes=tail_bytes)
             self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
-            shelves = shelves or served
-            if shelves is not None:
+            if served is not None:
                 # Not before: their engines take a moment to load.
                 from frazil.gateway.search.searches import Searches
                 from frazil.serving import Profiles
@@ -132,7 +129,7 @@ class Gateway:
                     pool=pool,
                     resolver=resolver,
                     directory=self.directory,
-                    shelves=shelves,
+                    shelves=served,
                     profiles=Profiles(lake.registry),
                     audit=access.audit,
                     settings=search,

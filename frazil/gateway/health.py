@@ -12,7 +12,7 @@ import msgspec
 from frazil.errors import FrazilError, Unavailable
 from frazil.events.declaration import entity_of
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.search.served import ServedTables
+from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.serving.sql import QueryPool
 
 STALE_SECONDS = 15.0
@@ -167,7 +167,7 @@ class PartsHealth:
             part |= {"status": "degraded", "reason": told["faults"][0]}
         return part | ({"walls_missing": missing} if missing else {})
 
-    def search(self, served: ServedTables) -> dict[str, Any]:
+    def search(self, served: ShelfReaders) -> dict[str, Any]:
         """Whether every searched table is answered from what its register says; those that are not, with the reason."""
         shelves = served.status()
         troubled = {one["shelf"]: one for one in shelves if one["trouble"]}

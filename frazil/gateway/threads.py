@@ -30,6 +30,11 @@ async def to_the_end(running: asyncio.Future[T]) -> T:
         raise
 
 
+async def finish_in_thread(work: Callable[..., T], *arguments: object) -> T:
+    """Do it in a thread, to its end: whoever has the next turn finds no other at work."""
+    return await to_the_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments)))
+
+
 class DecodeThreads:
     """Threads for the decoding of large bodies: apart from all other threads, and one for each token at a time.
 

@@ -43,7 +43,7 @@ async def _serve_gateway(settings: Settings) -> None:
     from frazil.access import AccessControl
     from frazil.gateway import Gateway
     from frazil.gateway.http import listen, serve
-    from frazil.gateway.search import ServedTables
+    from frazil.gateway.search import ShelfReaders
     from frazil.runtime import open_parts
     from frazil.runtime.data_dir import DataDir
     from frazil.serving.sql import QueryPool
@@ -75,7 +75,7 @@ async def _serve_gateway(settings: Settings) -> None:
             uploads=directory.uploads,
             min_free_bytes=int(settings.min_free_bytes),
             directory=tables,
-            served=ServedTables(
+            served=ShelfReaders(
                 lake=parts.lake,
                 bus=parts.bus,
                 directory=tables,

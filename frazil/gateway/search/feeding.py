@@ -22,7 +22,6 @@ from frazil.errors import Unavailable, VisibilityTimeout
 from frazil.gateway.search.beside import Beside, Sink, WithAll
 from frazil.gateway.search.changes import Changes, Made, Reader, TooMuch
 from frazil.gateway.search.cuts import FoundCut, Reach, TableCut
-from frazil.gateway.search.shelves import OpenShelf
 from frazil.gateway.threads import to_the_end
 from frazil.serving import SearchSettings
 from frazil.serving.search import DocumentChange, Generation, SearchState, ServedGenerations
@@ -135,26 +134,26 @@ class Feeds:
         self._settings = settings
         self._feeds: weakref.WeakKeyDictionary[ServedGenerations, dict[Kind, Feed]] = weakref.WeakKeyDictionary()
 
-    def of(self, shelf: OpenShelf, kind: Kind) -> Feed:
-        feeds = self._feeds.setdefault(shelf.serving, {})
+    def of(self, serving: ServedGenerations, kind: Kind) -> Feed:
+        feeds = self._feeds.setdefault(serving, {})
         if kind not in feeds:
-            feeds[kind] = Feed(self._sink(shelf, kind), self._pool, max_documents=self._settings.fresh_documents)
+            feeds[kind] = Feed(self._sink(serving, kind), self._pool, max_documents=self._settings.fresh_documents)
         return feeds[kind]
 
-    def begin_anew(self, shelf: OpenShelf) -> bool:
+    def begin_anew(self, serving: ServedGenerations) -> bool:
         """After a `FreshGap`: read what is kept beside again, from the generation that serves now; if there is any."""
-        feeds = self._feeds.get(shelf.serving, {})
+        feeds = self._feeds.get(serving, {})
         beside = [kind for kind in feeds if kind != "live"]
         for kind in beside:
             del feeds[kind]
         return bool(beside)
 
-    def _sink(self, shelf: OpenShelf, kind: Kind) -> Sink:
+    def _sink(self, serving: ServedGenerations, kind: Kind) -> Sink:
         if kind == "live":
-            return WithAll(shelf.serving)
-        searchable = shelf.searchable if kind == "committed" else replace(shelf.searchable, model=None)
+            return WithAll(serving)
+        searchable = serving.searchable if kind == "committed" else replace(serving.searchable, model=None)
         return Beside(
-            shelf.serving,
+            serving,
             searchable,
             max_documents=self._settings.fresh_documents,
             max_bytes=int(self._settings.fresh_memory),

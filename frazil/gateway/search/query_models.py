@@ -31,7 +31,7 @@ class OwnVectors:
         )
 
 
-class QuestionModels:
+class QueryModels:
     """The models of this gateway's settings. Opening one may take a second; methods block."""
 
     def __init__(self, models: Mapping[str, ModelSettings]) -> None:

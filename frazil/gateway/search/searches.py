@@ -24,12 +24,12 @@ from frazil.gateway.search.feeding import Feed, Feeds, Kind
 from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.hits import told_hits, told_rows
 from frazil.gateway.search.search_plan import SearchPlan, question
-from frazil.gateway.search.shelves import OpenShelf, Shelves
+from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.gateway.threads import to_the_end
 from frazil.lake.catalog import LakeTable
 from frazil.requests import FreshnessSpec, SearchRequest, Waiting
 from frazil.serving import Profile, Profiles, SearchSettings
-from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
+from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState, ServedGenerations
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.sql.worker import RowSelection
 from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
@@ -60,7 +60,7 @@ class Searches:
         pool: QueryPool,
         resolver: Resolver,
         directory: TableDirectory,
-        shelves: Shelves,
+        shelves: ShelfReaders,
         profiles: Profiles,
         audit: AuditLog,
         settings: SearchSettings | None = None,
@@ -165,7 +165,7 @@ class Searches:
         return _body(shelf, asked, asking, found, rows, token, started)
 
     async def _fed(
-        self, shelf: OpenShelf, asked: SearchRequest, asking: SearchPlan, there: FoundCut, deadline: float
+        self, shelf: ServedGenerations, asked: SearchRequest, asking: SearchPlan, there: FoundCut, deadline: float
     ) -> tuple[Feed, Reach]:
         kind: Kind = "live" if asked.freshness == "live" else "committed"
         try:
@@ -176,7 +176,9 @@ class Searches:
                 raise
             return await self._brought(shelf, "words", there, deadline)
 
-    async def _brought(self, shelf: OpenShelf, kind: Kind, there: FoundCut, deadline: float) -> tuple[Feed, Reach]:
+    async def _brought(
+        self, shelf: ServedGenerations, kind: Kind, there: FoundCut, deadline: float
+    ) -> tuple[Feed, Reach]:
         feed = self._feeds.of(shelf, kind)
         return feed, await feed.bring(there, deadline)
 
@@ -229,7 +231,7 @@ class Searches:
     async def _masked(
         self,
         found: SearchResult,
-        shelf: OpenShelf,
+        shelf: ServedGenerations,
         asking: SearchPlan,
         grant: ReadGrant,
         identity: Identity,
@@ -263,7 +265,7 @@ def _searched(
 
 
 def _body(
-    shelf: OpenShelf,
+    shelf: ServedGenerations,
     asked: SearchRequest,
     asking: SearchPlan,
     found: SearchResult,

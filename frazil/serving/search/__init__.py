@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from frazil.serving.search.fresh_documents import FreshGap as FreshGap
     from frazil.serving.search.fresh_documents import FreshView as FreshView
     from frazil.serving.search.generation import Generation as Generation
-    from frazil.serving.search.generation_swap import SearchState as SearchState
     from frazil.serving.search.generation_swap import ServedGenerations as ServedGenerations
     from frazil.serving.search.generation_swap import ServingStatus as ServingStatus
     from frazil.serving.search.generation_swap import SwapFailure as SwapFailure
+    from frazil.serving.search.generation_swap import SwapResult as SwapResult
     from frazil.serving.search.query import Allowed as Allowed
     from frazil.serving.search.query import Ask as Ask
     from frazil.serving.search.query import Hit as Hit
     from frazil.serving.search.query import SearchResult as SearchResult
+    from frazil.serving.search.ranked_search import SearchState as SearchState
     from frazil.serving.search.searchable import Searchable as Searchable
 
 __getattr__, __all__ = lazy_door(__name__)

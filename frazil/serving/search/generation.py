@@ -50,7 +50,7 @@ class Generation:
         self._changed = threading.Condition()
         try:
             self._open(searchable)
-            self.prove()
+            self.check_canaries()
         except BaseException:
             self.retire()
             raise
@@ -71,8 +71,8 @@ class Generation:
         except Exception as error:  # engines raise what they like; whatever it is, the part cannot serve
             raise self._refused("artifact_part_unreadable", str(error)) from error
         if self.text is not None and self.text.layout != searchable.layout:
-            told = f"its text index is over {self.text.layout}, and the table says {searchable.layout}"
-            raise self._refused("artifact_other_text", told)
+            reason = f"its text index is over {self.text.layout}, and the table says {searchable.layout}"
+            raise self._refused("artifact_other_text", reason)
         documents = self.contents.chunks.column("document").to_numpy()
         self.documents: Ordinals = documents[: self.manifest.counts.vectors]
         """The row number of each chunk that has a vector."""
@@ -91,7 +91,7 @@ class Generation:
     def watermark(self) -> int:
         return self.manifest.cut.watermark
 
-    def prove(self) -> None:
+    def check_canaries(self) -> None:
         """Count what the parts hold and ask them what the builder asked; raises `ArtifactRefused`."""
         counts = self.manifest.counts
         for name, part in self._parts.items():
@@ -107,8 +107,8 @@ class Generation:
                 raise self._refused("artifact_counts", f"the part {name!r} holds {held} of {wanted}")
             for found, canary in answers:
                 if found != canary.expected:
-                    told = f"the part {name!r} answers {found}, not {canary.expected}"
-                    raise self._refused("artifact_canary", told)
+                    reason = f"the part {name!r} answers {found}, not {canary.expected}"
+                    raise self._refused("artifact_canary", reason)
 
     def rows_of(self, keys: Sequence[Key]) -> Ordinals:
         """The row numbers of those of these documents that are in the artifact, in no particular order."""
@@ -197,10 +197,10 @@ class Generation:
 
     def _must_fit(self, searchable: Searchable) -> None:
         model, built = searchable.model, self.manifest.model
-        told = None if model is None else (model.name, model.version, model.dims)
+        used = None if model is None else (model.name, model.version, model.dims)
         made = None if built is None else (built.name, built.version, built.dims)
-        if told is not None and told != made:
-            raise self._refused("artifact_other_model", f"it was built with the model {made}, and searches use {told}")
+        if used is not None and used != made:
+            raise self._refused("artifact_other_model", f"it was built with the model {made}, and searches use {used}")
         missing = {*searchable.key, *searchable.text} - {column.name for column in self.manifest.schema}
         if missing:
             raise self._refused("artifact_other_schema", f"it has no column {', '.join(sorted(missing))}")

@@ -1,4 +1,4 @@
-"""What one table's searches are answered from, and how a newer generation takes its place.
+"""Generations of one shelf: what its searches are answered from, and the swap to a newer one.
 
 The current state is one reference: a generation and the view of what is fresh beside it. A reader takes it once and
 keeps it to the end of its answer. A swap opens the next generation beside the current one, rebinds the reference, and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -17,27 +17,11 @@ from frazil.crash import crash_point
 from frazil.errors import FrazilError, Unavailable
 from frazil.serving.artifacts.local_copies import LocalCopies
 from frazil.serving.artifacts.register import ArtifactEntry
-from frazil.serving.search import ranked_search
-from frazil.serving.search.fresh_documents import DocumentChange, FreshDocuments, FreshFull, FreshView
+from frazil.serving.search.fresh_documents import DocumentChange, FreshDocuments, FreshFull
 from frazil.serving.search.generation import Generation, must_not_be_older
-from frazil.serving.search.query import Allowed, Ask, SearchResult
+from frazil.serving.search.ranked_search import SearchState
 from frazil.serving.search.searchable import Searchable
 from frazil.serving.search.switch_interval import short_switch_interval
-
-
-@dataclass(frozen=True)
-class SearchState:
-    """One state, for as long as a reader needs it."""
-
-    searchable: Searchable
-    view: FreshView
-
-    @property
-    def generation(self) -> Generation | None:
-        return self.view.generation
-
-    def search(self, ask: Ask, allowed: Allowed | None = None) -> SearchResult:
-        return ranked_search.search(self.searchable, self.view, ask, allowed)
 
 
 @dataclass(frozen=True)
@@ -64,14 +48,12 @@ class ServingStatus:
 
 @dataclass(frozen=True)
 class SwapResult:
-    generation: str
+    generation: str | None
+    """None: without an artifact, everything that is searched is fresh."""
     previous: str | None
     seconds: float
     drained: bool
     """False: a reader still has the previous one, and closes it when it leaves."""
-
-
-Check = Callable[[SearchState], None]
 
 
 class ServedGenerations:
@@ -83,14 +65,11 @@ class ServedGenerations:
         copies: LocalCopies,
         *,
         fresh: FreshDocuments | None = None,
-        check: Check | None = None,
         drain_seconds: float = 10.0,
     ) -> None:
-        """`check` is asked about each generation after it was swapped in, beside its canaries: it raises to go back."""
         self.searchable = searchable
         self.fresh = FreshDocuments(searchable) if fresh is None else fresh
         self._copies = copies
-        self._check = check
         self._drain_seconds = drain_seconds
         self._swapping = threading.Lock()
         # Held only while the reference is rebound: never during a fetch, a model's answer or a search.
@@ -119,13 +98,8 @@ class ServedGenerations:
             if view.generation is not None:
                 view.generation.leave()
 
-    def search(self, ask: Ask, allowed: Callable[[SearchState], Allowed] | None = None) -> SearchResult:
-        """One question over the current state; `allowed` judges the documents of that state."""
-        with self.reading() as reading:
-            return reading.search(ask, None if allowed is None else allowed(reading))
-
     def apply(self, changes: Iterable[DocumentChange], upto: int) -> None:
-        """All changes below this position that were not told yet; searches that begin afterwards see them all.
+        """All changes below this position that were not applied yet; searches that begin afterwards see them all.
 
         Raises `FreshFull` if there is no room even without what only a rollback would need.
         """
@@ -155,20 +129,20 @@ class ServedGenerations:
             try:
                 swapped = self._swap(entry, going_back=going_back)
             except Exception as error:
-                self._trouble = _trouble(entry.generation, error)
+                self._trouble = _failure(entry.generation, error)
                 raise
             self._trouble = None
             return swapped
 
-    def prove(self) -> SwapFailure | None:
+    def check_canaries(self) -> SwapFailure | None:
         """Ask the current generation its canaries again. If it fails, go back to the previous one, and say why."""
         with self._swapping:
             if self._view is None or self._view.generation is None:
                 return None
             try:
-                self._checked(self._view.generation)
+                self._view.generation.check_canaries()
             except Exception as error:
-                self._trouble = _trouble(self._view.generation.name, error)
+                self._trouble = _failure(self._view.generation.name, error)
                 if self._previous is not None:
                     self._swap(self._previous, going_back=True)
                     self._previous = None
@@ -211,7 +185,7 @@ class ServedGenerations:
             generation.retire()
             raise
         try:
-            self._checked(generation)
+            generation.check_canaries()
         except BaseException:
             self._rebind(old)
             self._release(generation)
@@ -232,12 +206,6 @@ class ServedGenerations:
         with self._rebinding:
             self._view = None if generation is None and self.fresh.floor else self.fresh.view(generation)
 
-    def _checked(self, generation: Generation) -> None:
-        generation.prove()
-        if self._check is not None:
-            with self.reading() as reading:
-                self._check(reading)
-
     def _release(self, generation: Generation | None) -> bool:
         """Let it go; wait for its readers, so that not one of them has to close it."""
         if generation is None:
@@ -247,7 +215,7 @@ class ServedGenerations:
         return generation.drained(self._drain_seconds)
 
 
-def _trouble(generation: str, error: Exception) -> SwapFailure:
+def _failure(generation: str, error: Exception) -> SwapFailure:
     code = error.code if isinstance(error, FrazilError) else "internal"
     reason = error.message if isinstance(error, FrazilError) else str(error)
     return SwapFailure(generation, code, reason, time.time())

@@ -1,4 +1,4 @@
-"""Hits with their rows: taken from the mapped files for the few that are answered, and copied."""
+"""Hydration: hits with their rows, taken from the mapped files for the few that are answered, and copied."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HitPlace(NamedTuple):
     worded: int | None
 
 
-class _Found(NamedTuple):
+class RankedHit(NamedTuple):
     number: int
     piece: int | None
     score: float
@@ -35,7 +35,7 @@ class _Found(NamedTuple):
     is_worded: bool
 
 
-def hits(
+def hydrate(
     searchable: Searchable,
     view: FreshView,
     ask: Ask,
@@ -72,7 +72,7 @@ def hits(
 
 def _found(
     view: FreshView, ask: Ask, best: Sequence[tuple[HitPlace, float]], by_vector: Ranked, by_text: Ranked
-) -> list[_Found]:
+) -> list[RankedHit]:
     # All at once: taking numbers out of arrays one by one is half the work for ten hits.
     near, pieces, near_scores = by_vector.numbers.tolist(), by_vector.pieces.tolist(), by_vector.scores.tolist()
     worded, worded_scores = by_text.numbers.tolist(), by_text.scores.tolist()
@@ -80,11 +80,11 @@ def _found(
     for (at_near, at_worded), score in best:
         text_score = None if at_worded is None else worded_scores[at_worded]
         if at_near is None:
-            found.append(_Found(worded[at_worded], None, score, None, text_score, is_worded=True))
+            found.append(RankedHit(worded[at_worded], None, score, None, text_score, is_worded=True))
             continue
         piece = pieces[at_near]
         number = near[at_near] if ask.by_document else _home(view, piece)
-        found.append(_Found(number, piece, score, near_scores[at_near], text_score, at_worded is not None))
+        found.append(RankedHit(number, piece, score, near_scores[at_near], text_score, at_worded is not None))
     return found
 
 

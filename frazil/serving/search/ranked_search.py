@@ -1,4 +1,4 @@
-"""One question over one state: the generation's documents and the fresh ones, ranked together.
+"""Ranked search over one state: the generation's documents and the fresh ones, ranked together.
 
 A document is a number here: its row in the generation, or behind those its slot among the fresh ones. Equals are
 ranked by that number, so the same state gives the same answer, page by page.
@@ -15,8 +15,8 @@ from frazil.errors import InvalidInput
 from frazil.serving.bitmap import Bitmap, Ordinals
 from frazil.serving.search.fresh_documents import FreshView
 from frazil.serving.search.fusion import Ranking, fuse
-from frazil.serving.search.generation import Mask
-from frazil.serving.search.hydration import HitPlace, hits
+from frazil.serving.search.generation import Generation, Mask
+from frazil.serving.search.hydration import HitPlace, hydrate
 from frazil.serving.search.query import Allowed, Ask, SearchResult
 from frazil.serving.search.ranking import NOTHING, Floats, Ranked, joined, ranked
 from frazil.serving.search.searchable import Searchable
@@ -46,26 +46,36 @@ class _Sight:
         return 0 if self.view.generation is None else self.view.generation.rows
 
 
-def search(searchable: Searchable, view: FreshView, ask: Ask, allowed: Allowed | None = None) -> SearchResult:
-    """Answer from this state and no other. The caller is a reader of its generation meanwhile."""
-    query, vector = _understood(searchable, ask)
-    sight = _sight(view, allowed or Allowed(), by_vector=vector is not None)
-    depth = _depth(ask)
-    by_vector = NOTHING if vector is None else _by_vector(sight, vector, depth, by_document=ask.by_document)
-    by_text = NOTHING if query is None or ask.mode == "vector" else _by_text(sight, query, depth, ask)
-    best = _best(ask, by_vector, by_text)
-    if ask.min_score is not None:
-        best = [(at, score) for at, score in best if score >= ask.min_score]
-    generation = view.generation
-    cut = None if generation is None else generation.manifest.cut
-    return SearchResult(
-        hits=hits(searchable, view, ask, query, best[ask.offset : ask.reach], by_vector, by_text),
-        generation=None if generation is None else generation.name,
-        snapshot_id=None if cut is None else cut.snapshot_id,
-        position=view.head,
-        fresh_searched=int(sight.slots.sum()),
-        ignored=() if query is None else query.ignored,
-    )
+@dataclass(frozen=True)
+class SearchState:
+    """One state of a table's documents, for as long as a reader needs it: a generation and what is fresh beside it."""
+
+    searchable: Searchable
+    view: FreshView
+
+    @property
+    def generation(self) -> Generation | None:
+        return self.view.generation
+
+    def search(self, ask: Ask, allowed: Allowed | None = None) -> SearchResult:
+        """Answer from this state and no other. The caller is a reader of its generation meanwhile."""
+        view, generation = self.view, self.view.generation
+        query, vector = _understood(self.searchable, ask)
+        sight = _sight(view, allowed or Allowed(), by_vector=vector is not None)
+        depth = _depth(ask)
+        by_vector = NOTHING if vector is None else _by_vector(sight, vector, depth, by_document=ask.by_document)
+        by_text = NOTHING if query is None or ask.mode == "vector" else _by_text(sight, query, depth, ask)
+        best = _best(ask, by_vector, by_text)
+        if ask.min_score is not None:
+            best = [(at, score) for at, score in best if score >= ask.min_score]
+        return SearchResult(
+            hits=hydrate(self.searchable, view, ask, query, best[ask.offset : ask.reach], by_vector, by_text),
+            generation=None if generation is None else generation.name,
+            snapshot_id=None if generation is None else generation.manifest.cut.snapshot_id,
+            position=view.head,
+            fresh_searched=int(sight.slots.sum()),
+            ignored=() if query is None else query.ignored,
+        )
 
 
 def _understood(searchable: Searchable, ask: Ask) -> tuple[TextQuery | None, Vectors | None]:

@@ -19,8 +19,8 @@ from frazil.events import IS_NEW, IdWindow, complete_messages, first_position, i
 from frazil.gateway import Gateway
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.bodies import BodyReader
-from frazil.gateway.search import ServedTables
-from frazil.gateway.search.following import FollowPace
+from frazil.gateway.search import ShelfReaders
+from frazil.gateway.search.shelf_follower import FollowPace
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable
 from frazil.lake.catalog.table import WATERMARK_SEQUENCE
 from frazil.serving import SearchSettings
@@ -69,18 +69,18 @@ async def running(
     bodies: BodyReader | None = None,
     access: AccessSettings | None = None,
     pool: QueryPool | None = None,
-    shelves: Any = None,
+    served: ShelfReaders | None = None,
     pace: FollowPace | None = None,
     reader: str = "one",
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """A started gateway. Several on the same bus, lake and folder are gateways of one installation.
 
-    With a `pace` it serves searches, and is called `reader` among those that do.
+    With a `pace` it serves searches, and is called `reader` among those that do; `served`: as these readers do.
     """
     directory = TableDirectory(lake)
     journal = Journal(folder / "journal")
-    served = ServedTables(
+    readers = ShelfReaders(
         lake=lake,
         bus=bus,
         directory=directory,
@@ -100,9 +100,8 @@ async def running(
         pool=pool,
         pipeline_file=folder / "pipeline.json",
         uploads=folder / "uploads",
-        shelves=shelves,
         directory=directory,
-        served=None if pace is None else served,
+        served=served if pace is None else readers,
     )
     await gateway.start()
     transport = httpx.ASGITransport(create_app(gateway, bodies=bodies), raise_app_exceptions=False)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
-from frazil.gateway.search import ServedTables
+from frazil.gateway.search import ShelfReaders
 from frazil.lake.catalog import Lake
 from frazil.serving import Profile, Profiles
 from frazil.serving.artifacts import ArtifactEntry
@@ -50,7 +50,7 @@ class Library:
         await until(lambda: len(self.place.shelf().leases()) == 2, "both say so")
 
 
-def _serves(served: ServedTables, entry: ArtifactEntry) -> bool:
+def _serves(served: ShelfReaders, entry: ArtifactEntry) -> bool:
     return [(one["generation"], one["state"]) for one in served.status()] == [(entry.generation, "ok")]
 
 

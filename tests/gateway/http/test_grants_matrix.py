@@ -19,7 +19,7 @@ import pytest
 from frazil.access import parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.events import Token
-from frazil.gateway.search.following import FollowPace
+from frazil.gateway.search.shelf_follower import FollowPace
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import TOKEN, Running, event, running
 

@@ -14,16 +14,16 @@ from typing import Any
 from frazil.bus import EventBus
 from frazil.embedding import OWN, Model, ModelSettings, open_model
 from frazil.events.declaration import history_of, parse_table
-from frazil.gateway.search import ServedTables
-from frazil.gateway.search.following import FollowPace
-from frazil.gateway.search.held_shelf import Served
+from frazil.gateway.search import ShelfReaders
 from frazil.gateway.search.query_models import OwnVectors
-from frazil.gateway.search.subject import Subject
+from frazil.gateway.search.shelf_follower import FollowPace
+from frazil.gateway.search.shelf_reader import SearchedTable
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.serving import Profile, SearchSettings
 from frazil.serving.artifacts import MANIFEST, ArtifactEntry, Shelf, SourceState, announce, decode_manifest, open_shelf
 from frazil.serving.artifacts.parts import ArtifactPart, IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
+from frazil.serving.search import ServedGenerations
 from frazil.storage import Journal
 from frazil.tables import TableDirectory, create_table
 from tests.serving.search.world import document, source
@@ -36,9 +36,9 @@ NOTES: dict[str, Any] = {
 }
 SHELF = "main.notes"
 # Nothing happens by the clock: what is heard is acted upon, and nothing else.
-BY_WORD = FollowPace(look_seconds=3600, prove_seconds=3600, renew_seconds=3600, retry_seconds=0.05)
+BY_WORD = FollowPace(look_seconds=3600, canary_seconds=3600, renew_seconds=3600, retry_seconds=0.05)
 # And here all by the clock.
-BY_CLOCK = FollowPace(look_seconds=0.05, prove_seconds=3600, renew_seconds=0.1, retry_seconds=0.02, linger_seconds=0.1)
+BY_CLOCK = FollowPace(look_seconds=0.05, canary_seconds=3600, renew_seconds=0.1, retry_seconds=0.02, linger_seconds=0.1)
 PATIENCE_SECONDS = 120.0
 _numbers = itertools.count(1)
 
@@ -79,7 +79,7 @@ class Place:
         """A candidate on the shelf. `spoil` may change the folder before it is published."""
         table = self.lake.table(name.partition("@")[0])
         opened: Model = OwnVectors(dims) if model == OWN else open_model(model)
-        searched = Subject.of(table, table.spec).searchable(name, opened, own=model == OWN)
+        searched = SearchedTable.of(table, table.spec).searchable(name, opened, own=model == OWN)
         fed = self.lake.table(history_of(table.name)) if table.spec.kind == "entity" else table
         cut = SourceState(fed.stream_identity, watermark, watermark + 7, table.uuid)
         made = source(searched, rows, watermark, cut)
@@ -119,7 +119,7 @@ class Place:
     ) -> AsyncIterator[Half]:
         directory = TableDirectory(self.lake)
         await directory.start()
-        tables = ServedTables(
+        tables = ShelfReaders(
             lake=self.lake,
             bus=self.bus,
             directory=directory,
@@ -147,9 +147,9 @@ class Half:
 
     place: Place
     directory: TableDirectory
-    tables: ServedTables
+    tables: ShelfReaders
 
-    async def of(self, profile: Profile | None = None, name: str = "notes") -> Served:
+    async def of(self, profile: Profile | None = None, name: str = "notes") -> ServedGenerations:
         await self.directory.refresh()
         return await self.tables.of(await self.directory.table(f"main.{name}"), profile)
 

@@ -24,7 +24,7 @@ from frazil.lake.catalog import Lake
 from frazil.serving.artifacts import ArtifactEntry, ArtifactState
 from frazil.serving.artifacts.announcements import STREAM
 from frazil.serving.artifacts.register import Policy
-from frazil.serving.search import Ask, DocumentChange, SearchResult
+from frazil.serving.search import Ask, DocumentChange, SearchResult, ServedGenerations
 from tests.gateway.search.place import (
     BY_CLOCK,
     BY_WORD,
@@ -35,7 +35,7 @@ from tests.gateway.search.place import (
     until,
     wrong_canaries,
 )
-from tests.serving.search.world import document
+from tests.serving.search.world import document, search
 
 QUERIES = (
     Ask("parse a date from a string", mode="vector", k=20, snippet_characters=0),
@@ -44,6 +44,10 @@ QUERIES = (
 )
 SWAPS = 300
 CLIENTS = 4
+
+
+def _model(serving: ServedGenerations) -> str | None:
+    return None if serving.searchable.model is None else serving.searchable.model.name
 
 
 def told(found: SearchResult) -> list[tuple[Any, ...]]:
@@ -84,8 +88,7 @@ async def test_what_lingers_is_closed_also_when_it_ends_while_leases_are_renewed
     renewing, may_end = threading.Event(), threading.Event()
     async with place.serving(replace(BY_WORD, renew_seconds=0.02)) as half:
         await half.serves(first)
-        (held,) = half.tables.held()
-        shelf = held.shelf
+        (shelf,) = half.tables.readers()
         await half.tables._forget(SHELF)
 
         def slow() -> None:
@@ -144,17 +147,17 @@ async def test_three_hundred_swaps_by_word_under_load(place: Place) -> None:
             await place.promote(entry, going_back=True)
             for half in halves:
                 await half.serves(entry)
-            serving = (await one.of()).serving
-            expected |= {(entry.generation, number): told(serving.search(ask)) for number, ask in enumerate(QUERIES)}
+            serving = await one.of()
+            expected |= {(entry.generation, number): told(search(serving, ask)) for number, ask in enumerate(QUERIES)}
         assert len({str(answer) for answer in expected.values()}) == len(expected), "each answer tells its generation"
-        servings = [(await half.of()).serving for half in halves]
+        servings = [(await half.of()) for half in halves]
 
         def client(seed: int) -> None:
             choose = random.Random(seed)
             while not over.wait(0.01):
                 number = choose.randrange(len(QUERIES))
                 try:
-                    found = servings[seed % 2].search(QUERIES[number])
+                    found = search(servings[seed % 2], QUERIES[number])
                 except BaseException as error:
                     wrong.append(error)
                     return
@@ -181,7 +184,7 @@ async def test_three_hundred_swaps_by_word_under_load(place: Place) -> None:
                 for thread in clients:
                     await asyncio.to_thread(thread.join, 120)
         swaps = sum(half.told()["swaps"] for half in halves)
-        assert [(await half.of()).serving for half in halves] == servings, "the same serving all the way"
+        assert [(await half.of()) for half in halves] == servings, "the same serving all the way"
         for half in halves:
             await until(lambda half=half: half.told()["draining"] == [], "all have left")  # type: ignore[misc]
             assert half.told()["trouble"] is None
@@ -241,14 +244,14 @@ async def test_damage_is_not_served_and_when_it_is_mended_it_is(
     await place.promote(good)
     async with place.serving() as half:
         await half.serves(good)
-        serving = (await half.of()).serving
-        expected = serving.search(QUERIES[0])
+        serving = await half.of()
+        expected = search(serving, QUERIES[0])
         mend = spoil(place, bad, good)
         await place.promote(bad)
         trouble = (await half.until(state="degraded"))["trouble"]
         assert trouble["generation"] == bad.generation and trouble["reason"] and trouble["since"]
         assert trouble["code"].startswith("artifact_") or spoil in (_missing, _gone), trouble
-        assert serving.search(QUERIES[0]) == expected
+        assert search(serving, QUERIES[0]) == expected
         register = place.shelf().register()
         assert register.current == replace(register.named(bad.generation), state=ArtifactState.CURRENT), (
             "a person decides"
@@ -256,7 +259,7 @@ async def test_damage_is_not_served_and_when_it_is_mended_it_is(
         mend()
         await half.serves(bad)
         assert (await half.until(state="ok"))["trouble"] is None
-        assert {hit.row["year"] for hit in serving.search(QUERIES[0]).hits} == {2}
+        assert {hit.row["year"] for hit in search(serving, QUERIES[0]).hits} == {2}
     (entry,) = place.journal("artifact_refused")
     assert (entry["generation"], entry["code"]) == (bad.generation, trouble["code"]), "told once, not at each try"
 
@@ -299,7 +302,7 @@ async def test_a_failed_canary_rolls_back_everywhere(place: Place) -> None:
 
 async def test_a_generation_that_goes_wrong_in_memory(place: Place) -> None:
     good, bad = place.of_year(1), place.of_year(2, watermark=101)
-    pace = replace(BY_WORD, prove_seconds=0.2)
+    pace = replace(BY_WORD, canary_seconds=0.2)
     await place.promote(good)
     async with place.serving(pace, reader="one") as one, place.serving(reader="two") as two:
         for half in (one, two):
@@ -307,7 +310,7 @@ async def test_a_generation_that_goes_wrong_in_memory(place: Place) -> None:
         await place.promote(bad)
         for half in (one, two):
             await half.serves(bad)
-        with (await one.of()).serving.reading() as reading:
+        with (await one.of()).reading() as reading:
             assert reading.generation is not None and reading.generation.index is not None
             index = reading.generation.index
             index._vectors = index.vectors[::-1].copy()
@@ -319,9 +322,9 @@ async def test_a_generation_that_goes_wrong_in_memory(place: Place) -> None:
 async def test_a_failing_generation_without_another_is_told_until_there_is_one(place: Place) -> None:
     only = place.of_year(1)
     await place.promote(only)
-    async with place.serving(replace(BY_CLOCK, prove_seconds=0.1)) as half:
+    async with place.serving(replace(BY_CLOCK, canary_seconds=0.1)) as half:
         await half.serves(only)
-        with (await half.of()).serving.reading() as reading:
+        with (await half.of()).reading() as reading:
             assert reading.generation is not None and reading.generation.index is not None
             index = reading.generation.index
             index._vectors = index.vectors[::-1].copy()
@@ -345,13 +348,13 @@ async def test_back_beyond_what_is_kept_fresh(place: Place) -> None:
             await place.promote(entry)
             await half.serves(entry)
         before = await half.of()
-        before.serving.apply([DocumentChange(450, ("x",), {**document(1), "_id": "x", "year": 9})], 451)
+        before.apply([DocumentChange(450, ("x",), {**document(1), "_id": "x", "year": 9})], 451)
         await place.promote(entries[0], going_back=True)
         await half.serves(entries[0])
         served = await half.of()
         assert served is not before and half.told()["state"] == "ok"
-        assert {hit.row["year"] for hit in served.serving.search(QUERIES[0]).hits} == {1}
-        assert {hit.row["year"] for hit in before.serving.search(QUERIES[0]).hits} == {4, 9}, "who had it finishes"
+        assert {hit.row["year"] for hit in search(served, QUERIES[0]).hits} == {1}
+        assert {hit.row["year"] for hit in search(before, QUERIES[0]).hits} == {4, 9}, "who had it finishes"
 
 
 async def test_an_older_one_is_not_taken_unless_it_was_chosen(place: Place) -> None:
@@ -388,8 +391,8 @@ async def test_a_model_takes_the_place_of_another(place: Place) -> None:
                 served = await half.tables.of(table)
                 await asyncio.sleep(0.005)
                 try:
-                    found = await asyncio.to_thread(served.serving.search, QUERIES[0])
-                    models.add((served.model, found.generation))
+                    found = await asyncio.to_thread(search, served, QUERIES[0])
+                    models.add((_model(served), found.generation))
                 except FrazilError as error:
                     wrong.append(error)
 
@@ -404,8 +407,8 @@ async def test_a_model_takes_the_place_of_another(place: Place) -> None:
         over.set()
         await asyncio.gather(*clients)
         served = await half.of()
-        assert served is not before and served.model == "second"
-        await until(lambda: before.serving._view is None, "the old one is closed")
+        assert served is not before and _model(served) == "second"
+        await until(lambda: before._view is None, "the old one is closed")
     assert not wrong, wrong[:3]
     assert {model for model, _ in models} == {"wordllama", "second"}
     assert ("second", first.generation) not in models and ("wordllama", renamed.generation) not in models
@@ -439,10 +442,10 @@ async def test_without_the_catalog_what_serves_goes_on(place: Place) -> None:
     await place.promote(first)
     async with place.serving(BY_CLOCK) as half:
         await half.serves(first)
-        serving = (await half.of()).serving
+        serving = await half.of()
         async with locked_catalog(place.folder):
             for _ in range(10):
-                assert serving.search(QUERIES[0]).generation == first.generation
+                assert search(serving, QUERIES[0]).generation == first.generation
                 await asyncio.sleep(0.05)
         await place.promote(second)
         await half.serves(second)
@@ -470,7 +473,7 @@ async def test_what_is_held_is_said_again(place: Place) -> None:
         assert len(tidied.removed) == 2
         current = shelf.register().current
         assert current is not None and half.told()["generation"] == current.generation
-        assert (await half.of()).serving.search(QUERIES[0]).generation == current.generation
+        assert search(await half.of(), QUERIES[0]).generation == current.generation
 
 
 async def test_what_was_cleared_is_served_no_more(place: Place) -> None:
@@ -500,8 +503,8 @@ async def test_the_bus_away_is_no_reason_to_stop(place: Place) -> None:
     await place.promote(entries[0], say=False)
     async with place.serving(BY_CLOCK) as half:
         await half.serves(entries[0])
-        half.tables._following._bus = _Away()  # type: ignore[assignment]
-        half.tables._following._listener = None
+        half.tables._follower._bus = _Away()  # type: ignore[assignment]
+        half.tables._follower._listener = None
         await place.promote(entries[1], say=False)
         await half.serves(entries[1])
 

@@ -16,7 +16,7 @@ import pytest
 from frazil.bus import open_bus
 from frazil.bus.memory import MemoryBus
 from frazil.client import Client
-from frazil.gateway.search import held_shelf
+from frazil.gateway.search import shelf_reader
 from frazil.lake.catalog import Lake, open_lake
 from frazil.serving.artifacts import ArtifactEntry, Shelf
 from frazil.serving.artifacts.register import Policy
@@ -27,6 +27,7 @@ from tests.flow.product import Parts, eventually, nats_access, new_folder
 from tests.flow.product import running as running_parts
 from tests.gateway.search.place import BY_CLOCK, NOTES, SHELF, Half, Place, until
 from tests.kills import Address, address, is_killed_at
+from tests.serving.search.world import search
 
 _POINT = re.compile(r"crash_point\(\"(\w+)\"\)")
 # What is over is old at once, readers are forgotten at once, and two are kept.
@@ -41,7 +42,7 @@ def _points(*modules: str) -> list[str]:
 
 
 _STEPS = _points(
-    held_shelf.__name__,
+    shelf_reader.__name__,
     "frazil.serving.search.generation_swap",
     "frazil.serving.artifacts.local_copies",
     "frazil.storage.folder_lock",
@@ -123,10 +124,10 @@ def fails(where: Address, folder: Path, generation: str) -> None:
 
 async def _fails(where: Address, folder: Path, generation: str) -> None:
     place = Place(folder, where.open(), MemoryBus())
-    pace = replace(BY_CLOCK, prove_seconds=0.1)
+    pace = replace(BY_CLOCK, canary_seconds=0.1)
     async with place.serving(pace, reader=f"r{os.getpid()}", cache="disk") as half:
         await _settled(half, place.shelf())
-        with (await half.of()).serving.reading() as reading:
+        with (await half.of()).reading() as reading:
             assert reading.generation is not None and reading.generation.index is not None
             index = reading.generation.index
             index._vectors = index.vectors[::-1].copy()
@@ -144,7 +145,7 @@ async def goes_on(story: Story) -> str:
     shelf = place.shelf()
     async with place.serving(BY_CLOCK, reader=f"next{story.year}", cache="disk") as half:
         current = await _settled(half, shelf)
-        found = (await half.of()).serving.search(ASK)
+        found = search(await half.of(), ASK)
         assert found.generation == current
         assert {hit.row["year"] for hit in found.hits} == {story.year_of(current)}
         assert half.told()["state"] == "ok"

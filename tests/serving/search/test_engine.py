@@ -15,7 +15,7 @@ from frazil.serving import Bitmap
 from frazil.serving.search import Allowed, Ask, DocumentChange, SearchState, ServedGenerations
 from frazil.serving.vectors.brute_force import recall
 from frazil.serving.vectors.config import IndexConfig
-from tests.serving.search.world import Row, World, corpus, document, searchable
+from tests.serving.search.world import Row, World, corpus, document, search, searchable
 from tests.serving.sentences import sentences
 
 DOCUMENTS = 3000
@@ -40,7 +40,7 @@ def small(tmp_path: Path) -> Iterator[tuple[World, ServedGenerations]]:
 
 
 def keys(serving: ServedGenerations, ask: Ask, allowed: Any = None) -> list[str]:
-    return [hit.key[0] for hit in serving.search(ask, allowed).hits]
+    return [hit.key[0] for hit in search(serving, ask, allowed).hits]
 
 
 def test_recall_on_real_text_at_any_selectivity(large: ServedGenerations) -> None:
@@ -92,14 +92,14 @@ def test_a_document_of_many_near_chunks_is_one_hit(small: tuple[World, ServedGen
     found = keys(serving, ask)
     assert found[0] == "crowd" and len(set(found)) == 20
     assert keys(serving, Ask(some, mode="hybrid", k=20))[0] == "crowd"
-    single = serving.search(Ask(some, mode="vector", k=20, by_document=False))
+    single = search(serving, Ask(some, mode="vector", k=20, by_document=False))
     assert {hit.key[0] for hit in single.hits} == {"crowd"}
     assert len({hit.chunk.start for hit in single.hits if hit.chunk}) == 20, "different chunks of it"
     serving.apply([DocumentChange(101, ("crowd",), None)], 102)
     assert "crowd" not in keys(serving, ask) and len(keys(serving, ask)) == 20
     serving.apply([DocumentChange(102, ("crowd",), {**crowd, "_id": "crowd"})], 103)
     assert keys(serving, ask)[0] == "crowd" and len(keys(serving, ask)) == 20
-    assert {hit.key[0] for hit in serving.search(Ask(some, mode="vector", k=20, by_document=False)).hits} == {"crowd"}
+    assert {hit.key[0] for hit in search(serving, Ask(some, mode="vector", k=20, by_document=False)).hits} == {"crowd"}
 
 
 @pytest.mark.parametrize("mode", ["vector", "text", "hybrid"])
@@ -129,18 +129,18 @@ def test_what_a_hit_shows(small: tuple[World, ServedGenerations]) -> None:
     serving.apply(
         [DocumentChange(101, ("c",), {"_id": "c", "title": "Harbour lights", "body": "Lamps burn.", "year": 3})], 102
     )
-    (hit,) = serving.search(Ask("pilot charts", mode="text", columns=("year",))).hits
+    (hit,) = search(serving, Ask("pilot charts", mode="text", columns=("year",))).hits
     assert hit.row == {"year": 1} and hit.key == ("a",) and not hit.fresh and hit.chunk is None
     assert hit.snippet is not None and hit.snippet_column == "body" and hit.text_score == hit.score
     assert "<b>pilot</b> reads the &lt;ice&gt; <b>chart</b>" in hit.snippet.html()
-    near = serving.search(Ask("who reads the ice chart", mode="vector", k=1)).hits[0]
+    near = search(serving, Ask("who reads the ice chart", mode="vector", k=1)).hits[0]
     assert near.chunk is not None and near.chunk.text == long[near.chunk.start - 9 : near.chunk.end - 9]
     assert "pilot" in near.chunk.text, "offsets count from the title, which comes first and has a line of its own"
-    fresh = serving.search(Ask("lamps", mode="text")).hits[0]
+    fresh = search(serving, Ask("lamps", mode="text")).hits[0]
     assert fresh.fresh and fresh.row == {"_id": "c", "title": "Harbour lights", "body": "Lamps burn.", "year": 3}
-    both = serving.search(Ask("harbour lights")).hits[0]
+    both = search(serving, Ask("harbour lights")).hits[0]
     assert both.key == ("c",) and both.vector_score is not None and both.text_score is not None
-    bare = serving.search(Ask("harbour", snippet_characters=0, passages=False, columns=())).hits[0]
+    bare = search(serving, Ask("harbour", snippet_characters=0, passages=False, columns=())).hits[0]
     assert bare.snippet is None and bare.chunk is None and bare.row == {} and bare.key[0] in "ac"
 
 
@@ -151,25 +151,25 @@ def test_a_column_that_may_not_be_searched_is_not_found_by_its_name(small: tuple
     serving.apply([DocumentChange(101, ("b",), {**row, "_id": "b"})], 102)
     assert keys(serving, Ask("body:secret", mode="text")) == ["a", "b"]
     for text in ("body:secret", "secret", "+body:secret plain", "body:(secret OR x)", 'body:"secret"', "body:secr*"):
-        found = serving.search(Ask(text, mode="text", fields={"title": 1.0}))
+        found = search(serving, Ask(text, mode="text", fields={"title": 1.0}))
         assert all("plain" in text for _ in found.hits) and (found.hits == () or "plain" in text)
-    for hit in serving.search(Ask("plain", mode="text", fields={"title": 1.0})).hits:
+    for hit in search(serving, Ask("plain", mode="text", fields={"title": 1.0})).hits:
         assert hit.snippet is not None and hit.snippet_column == "title"
 
 
 def test_scores_below_the_least_are_left_out(large: ServedGenerations) -> None:
-    every = large.search(Ask("open a file for reading", mode="vector", k=50)).hits
+    every = search(large, Ask("open a file for reading", mode="vector", k=50)).hits
     least = every[20].score
-    kept = large.search(Ask("open a file for reading", mode="vector", k=50, min_score=least)).hits
+    kept = search(large, Ask("open a file for reading", mode="vector", k=50, min_score=least)).hits
     assert kept == every[: len(kept)] and len(kept) >= 21 and kept[-1].score >= least > every[len(kept)].score
 
 
 def test_before_the_first_generation(small: tuple[World, ServedGenerations]) -> None:
     _, serving = small
-    assert serving.search(Ask("anything")).hits == ()
+    assert search(serving, Ask("anything")).hits == ()
     serving.apply([DocumentChange(at, (f"d{at}",), document(at)) for at in range(1, 20)], 20)
     for mode in ("vector", "text", "hybrid"):
-        found = serving.search(Ask(document(5)["body"], mode=mode, k=3))
+        found = search(serving, Ask(document(5)["body"], mode=mode, k=3))
         assert found.hits[0].key == ("d5",) and found.generation is None and found.snapshot_id is None
         assert (found.position, found.fresh_searched) == (20, 19)
 
@@ -180,10 +180,10 @@ def test_a_table_without_a_model_and_one_without_rows(tmp_path: Path) -> None:
     serving.swap(world.build([document(at) for at in range(10)], 100))
     assert keys(serving, Ask(document(3)["body"], mode="text", k=1)) == ["d3"]
     with pytest.raises(InvalidInput) as refused:
-        serving.search(Ask("x"))
+        search(serving, Ask("x"))
     assert refused.value.code == "no_vectors"
     serving.swap(world.build([], 200))
-    assert serving.search(Ask("return", mode="text")).hits == ()
+    assert search(serving, Ask("return", mode="text")).hits == ()
     serving.apply([DocumentChange(201, ("d1",), document(1))], 202)
     assert keys(serving, Ask(document(1)["body"], mode="text")) == ["d1"]
     serving.close()
@@ -214,12 +214,12 @@ def test_a_table_without_a_model_and_one_without_rows(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused(large: ServedGenerations, told: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        large.search(Ask(**told))
+        search(large, Ask(**told))
     assert refused.value.code == code and refused.value.hint
 
 
 def test_what_cannot_be_read_is_told(large: ServedGenerations) -> None:
-    found = large.search(Ask('nowhere:tea "open', mode="text"))
+    found = search(large, Ask('nowhere:tea "open', mode="text"))
     assert len(found.ignored) == 2
 
 
@@ -229,4 +229,4 @@ def test_a_filter_of_another_state_is_not_taken(large: ServedGenerations) -> Non
 
     for allowed in (wrong, lambda reading: Allowed(None, Bitmap.full(5))):
         with pytest.raises(ValueError, match="the filter is over 5"):
-            large.search(Ask("x"), allowed)
+            search(large, Ask("x"), allowed)

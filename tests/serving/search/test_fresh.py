@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from frazil.serving.search import Ask, DocumentChange, FreshDocuments, FreshFull, FreshView, Searchable, SearchResult
-from frazil.serving.search.ranked_search import search
-from tests.serving.search.world import World, document, searchable
+from frazil.serving.search import (
+    Ask,
+    DocumentChange,
+    FreshDocuments,
+    FreshFull,
+    FreshView,
+    Searchable,
+    SearchResult,
+    SearchState,
+)
+from tests.serving.search.world import World, document, search, searchable
 
 WORDS_ONLY: Searchable = dataclasses.replace(searchable(), model=None)
 
@@ -30,9 +38,9 @@ def applied(fresh: FreshDocuments, view: FreshView, *changes: DocumentChange, up
 
 def answers(searched: Searchable, view: FreshView) -> tuple[SearchResult, dict[str, str]]:
     """By vector all of it; by words what is found, as without a generation words get rarer or commoner with time."""
-    by_words = search(searched, view, Ask("return a value", mode="text", k=20)).hits
+    by_words = SearchState(searched, view).search(Ask("return a value", mode="text", k=20)).hits
     return (
-        search(searched, view, Ask("return a value", mode="vector", k=20)),
+        SearchState(searched, view).search(Ask("return a value", mode="vector", k=20)),
         {hit.key[0]: hit.row["body"] for hit in by_words},
     )
 
@@ -90,7 +98,9 @@ def test_a_full_tail_gives_up_the_way_back(tmp_path: Path) -> None:
     assert serving.status().fresh_documents == 2
     serving.apply([change(5, 5)], 6)
     assert serving.fresh.floor == 3 and serving.status().position == 6
-    assert {hit.key[0] for hit in serving.search(Ask("return", mode="vector")).hits} == {f"d{at}" for at in range(1, 6)}
+    assert {hit.key[0] for hit in search(serving, Ask("return", mode="vector")).hits} == {
+        f"d{at}" for at in range(1, 6)
+    }
     serving.close()
 
 

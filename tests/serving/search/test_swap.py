@@ -22,11 +22,10 @@ from frazil.serving.search import (
     FreshGap,
     Generation,
     SearchResult,
-    SearchState,
     ServedGenerations,
 )
 from tests.serving.artifacts.samples import TABLE
-from tests.serving.search.world import World, document, searchable
+from tests.serving.search.world import World, document, search, searchable
 
 QUERIES = (
     Ask("parse a date from a string", mode="vector", k=50, snippet_characters=0),
@@ -72,7 +71,7 @@ def test_every_answer_is_from_one_generation(world: World, entries: list[Artifac
     for entry in entries:
         serving.swap(entry)
         for number, ask in enumerate(QUERIES):
-            expected[entry.generation, number] = told(serving.search(ask))
+            expected[entry.generation, number] = told(search(serving, ask))
     years = {entry.generation: salt for salt, entry in enumerate(entries)}
     assert len({str(answer) for answer in expected.values()}) == len(expected), "each answer tells its generation"
     over = threading.Event()
@@ -84,7 +83,7 @@ def test_every_answer_is_from_one_generation(world: World, entries: list[Artifac
         while not over.wait(0.01):  # swaps need the interpreter, too
             number = choose.randrange(len(QUERIES))
             try:
-                found = serving.search(QUERIES[number])
+                found = search(serving, QUERIES[number])
             except BaseException as error:
                 wrong.append(error)
                 return
@@ -128,7 +127,7 @@ def test_every_answer_is_from_one_generation(world: World, entries: list[Artifac
     assert len(serving.fresh._slots.documents) < 1000, "what was replaced is swept"
     serving.close()
     with pytest.raises(Unavailable):
-        serving.search(QUERIES[0])
+        search(serving, QUERIES[0])
 
 
 def test_a_reader_finishes_on_what_it_began_with(world: World, entries: list[ArtifactEntry]) -> None:
@@ -146,7 +145,7 @@ def test_a_reader_finishes_on_what_it_began_with(world: World, entries: list[Art
         assert entries[0].generation in world.copies().generations(), "it is held"
     assert not old.enter(), "it is closed, and nobody comes back to it"
     assert serving.status().draining == ()
-    assert serving.search(QUERIES[0]).generation == entries[2].generation
+    assert search(serving, QUERIES[0]).generation == entries[2].generation
     serving.close()
 
 
@@ -165,7 +164,7 @@ def test_an_older_one_needs_to_be_asked_for(world: World, entries: list[Artifact
     assert serving.status().generation == newer.generation
     serving.swap(entries[0], going_back=True)
     assert serving.status().trouble is None
-    found = serving.search(Ask("title:between", mode="text"))
+    found = search(serving, Ask("title:between", mode="text"))
     assert [(hit.key, hit.fresh) for hit in found.hits] == [(("d9",), True)], "what came after it is fresh again"
     serving.close()
 
@@ -173,7 +172,7 @@ def test_an_older_one_needs_to_be_asked_for(world: World, entries: list[Artifact
 def test_fresh_documents_that_begin_too_late(world: World, entries: list[ArtifactEntry]) -> None:
     serving = world.serving(fresh=FreshDocuments(world.searched, floor=150))
     with pytest.raises(Unavailable) as refused:
-        serving.search(QUERIES[0])
+        search(serving, QUERIES[0])
     assert refused.value.code == "no_generation"
     with pytest.raises(FreshGap):
         serving.swap(entries[0])
@@ -188,21 +187,25 @@ def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[
     serving.apply([DocumentChange(120, ("fresh",), {**document(2), "_id": "fresh"})], 130)
     serving.forget_older()
     assert (serving.fresh.floor, serving.fresh.head, len(serving.fresh)) == (100, 130, 1)
-    found = serving.search(Ask("value", mode="vector", k=100))
+    found = search(serving, Ask("value", mode="vector", k=100))
     assert found.position == 130 and len(found.hits) == 31
     serving.close()
 
 
-def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[ArtifactEntry]) -> None:
-    asked: list[str] = []
+def test_the_check_after_the_swap_takes_it_back(
+    world: World, entries: list[ArtifactEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving, usual, asked = world.serving(), Generation.check_canaries, list[str]()
 
-    def check(reading: SearchState) -> None:
-        assert reading.generation is not None
-        asked.append(reading.generation.name)
-        if reading.generation.name == entries[1].generation:
-            raise FrazilError("no tea", code="no_tea")
+    def check(generation: Generation) -> None:
+        usual(generation)
+        # Not while it is opened: it serves by now.
+        if serving.status().generation == generation.name:
+            asked.append(generation.name)
+            if generation.name == entries[1].generation:
+                raise FrazilError("no tea", code="no_tea")
 
-    serving = world.serving(check=check)
+    monkeypatch.setattr(Generation, "check_canaries", check)
     serving.swap(entries[0])
     with pytest.raises(FrazilError):
         serving.swap(entries[1])
@@ -210,7 +213,7 @@ def test_the_check_after_the_swap_takes_it_back(world: World, entries: list[Arti
     assert status.generation == entries[0].generation and status.trouble is not None
     assert (status.trouble.code, status.trouble.generation) == ("no_tea", entries[1].generation)
     assert asked == [entries[0].generation, entries[1].generation] and status.draining == ()
-    assert serving.search(QUERIES[0]).generation == entries[0].generation
+    assert search(serving, QUERIES[0]).generation == entries[0].generation
     serving.close()
 
 
@@ -220,17 +223,17 @@ def test_a_generation_that_goes_wrong_while_it_serves(
     serving = world.serving()
     serving.swap(entries[0])
     serving.swap(entries[1])
-    assert serving.prove() is None
+    assert serving.check_canaries() is None
     with serving.reading() as reading:
         assert reading.generation is not None
         # As a bit that flips in memory would: another vector in its place.
         index = reading.generation.index
         assert index is not None
         index._vectors = index.vectors[::-1].copy()
-    trouble = serving.prove()
+    trouble = serving.check_canaries()
     assert trouble is not None and trouble.code == "artifact_canary" and trouble.generation == entries[1].generation
     assert serving.status().generation == entries[0].generation and serving.status().trouble == trouble
-    assert serving.search(QUERIES[0]).generation == entries[0].generation
+    assert search(serving, QUERIES[0]).generation == entries[0].generation
     serving.close()
 
 
@@ -247,7 +250,7 @@ def test_damage_anywhere_on_the_bucket(tmp_path: Path) -> None:
     other = world.build([document(at, salt=3) for at in range(20)], 100)
     serving = world.serving()
     serving.swap(good)
-    expected = serving.search(QUERIES[0])
+    expected = search(serving, QUERIES[0])
     bucket = tmp_path / "warehouse" / "_artifacts" / TABLE
     files = sorted(path for path in (bucket / other.generation).rglob("*") if path.is_file())
     assert {"index.json", "text.json", "meta.json", "vectors.npy"} <= {path.name for path in files}
@@ -272,13 +275,13 @@ def test_damage_anywhere_on_the_bucket(tmp_path: Path) -> None:
                 serving.swap(other)
             trouble = serving.status().trouble
             assert trouble is not None and trouble.code == refused.value.code and trouble.code.startswith("artifact_")
-            assert serving.search(QUERIES[0]) == expected
+            assert search(serving, QUERIES[0]) == expected
             refusals += 1
             path.write_bytes(content)
     files[0].unlink()
     with pytest.raises(FrazilError):
         serving.swap(other)
-    assert serving.search(QUERIES[0]) == expected and refusals > 20
+    assert search(serving, QUERIES[0]) == expected and refusals > 20
     serving.close()
 
 
@@ -312,7 +315,7 @@ def test_what_its_builder_knew_is_asked_again(world: World, entries: list[Artifa
     (part,) = (part for name, part in generation._parts.items() if name == "text")
     part.index._searcher = Generation(world.copies().fetch(entries[2]), world.searched).text._searcher  # type: ignore[attr-defined,union-attr]
     with pytest.raises(ArtifactRefused) as refused:
-        generation.prove()
+        generation.check_canaries()
     assert refused.value.code == "artifact_canary"
     generation.retire()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactEntry, ArtifactSource
 from frazil.serving.artifacts import ArtifactModel as BuiltModel
 from frazil.serving.artifacts.parts import IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.search import Searchable, ServedGenerations
+from frazil.serving.search import Allowed, Ask, Searchable, SearchResult, SearchState, ServedGenerations
 from frazil.serving.text import TextLayout
 from frazil.serving.vectors.config import IndexConfig
 from frazil.storage import Warehouse
@@ -81,6 +81,14 @@ def source(
         model=None if model is None else BuiltModel(model.name, model.version, model.dims),
         quarantined=len(bad) if model is not None else 0,
     )
+
+
+def search(
+    generations: ServedGenerations, ask: Ask, allowed: Callable[[SearchState], Allowed] | None = None
+) -> SearchResult:
+    """One question over the current state; `allowed` judges the documents of that state."""
+    with generations.reading() as state:
+        return state.search(ask, None if allowed is None else allowed(state))
 
 
 class World:

@@ -15,7 +15,7 @@ from frazil.gateway.http.authorization import admin_only, identity_of, no_such_t
 from frazil.gateway.http.operation import FORBIDDEN, PARAMETER, TABLE, Errors, JsonObject, Parameter, operation
 from frazil.gateway.http.query_parameters import flag, only, seconds, table_of
 from frazil.gateway.http.responses import answer
-from frazil.gateway.search.served import ServedTables
+from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.lake.catalog import LakeTable
 from frazil.serving import Profile
 from frazil.serving.artifacts import Shelf
@@ -154,7 +154,7 @@ class TableArtifacts:
             raise Forbidden("this is for who may read all of the table", hint="ask whoever gave you the token")
 
 
-def served_of(gateway: Gateway) -> ServedTables:
+def served_of(gateway: Gateway) -> ShelfReaders:
     if gateway.served is None:
         raise Unavailable(
             "this gateway serves no searches",

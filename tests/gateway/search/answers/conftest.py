@@ -77,6 +77,6 @@ async def house(tmp_path_factory: Any) -> AsyncIterator[SearchHouse]:
     bus = MemoryBus(max_bytes=256 << 20)
     library = Library(lake, folder)
     pool = QueryPool(QuerySettings(workers=2), lake.warehouse, readable=[folder / "audit", library.cache])
-    async with running(bus, lake, folder, pool=pool, shelves=library) as started:
+    async with running(bus, lake, folder, pool=pool, served=library) as started:
         yield SearchHouse(started, bus, lake, folder, library=library)
     lake.close()

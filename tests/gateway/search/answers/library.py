@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.embedding import Model, open_model
+from frazil.gateway.search import ShelfReaders
 from frazil.lake.catalog import Lake, LakeTable, load_entity
 from frazil.serving import Profile, SearchSettings
 from frazil.serving.artifacts import (
@@ -32,40 +32,44 @@ from frazil.storage import open_objects
 from tests.entity_model import history_rows, replayed
 
 
-@dataclass(frozen=True)
-class Served:
-    table: str
-    shelf: str
-    model: str | None
-    searchable: Searchable
-    serving: ServedGenerations
-
-
-class Library:
-    """What loads generations, in small: they are swapped when the test says so."""
+class Library(ShelfReaders):
+    """Shelf readers in small: nothing is followed, and generations are swapped when the test says so."""
 
     def __init__(self, lake: Lake, folder: Path) -> None:
         self.lake = lake
         self.cache = folder / "cache"
         self._folder = folder
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedGenerations] = {}
         self._builds = 0
-        self.models: dict[str, Model | None] = {}
+        self.opened: dict[str, Model | None] = {}
+        """By table, instead of the usual model."""
         self.limits: dict[str, int] = {}
 
-    async def of(self, table: LakeTable, profile: Profile | None = None) -> Served:
+    async def start(self) -> None:
+        """There is nothing to follow."""
+
+    async def close(self) -> None:
+        for serving in self._served.values():
+            serving.close()
+
+    @property
+    def is_starting(self) -> bool:
+        return False
+
+    def status(self) -> list[dict[str, Any]]:
+        return []
+
+    async def of(self, table: LakeTable, profile: Profile | None = None) -> ServedGenerations:
         return self.served(table.name)
 
-    def served(self, name: str) -> Served:
+    def served(self, name: str) -> ServedGenerations:
         if name not in self._served:
             searchable = self._searchable(name)
             copies = LocalCopies(self.cache, open_objects(self.lake.warehouse, PREFIX), name)
             limit = self.limits.get(name, 50_000)
-            serving = ServedGenerations(
+            self._served[name] = ServedGenerations(
                 searchable, copies, fresh=FreshDocuments(searchable, max_documents=limit), drain_seconds=1.0
             )
-            model = searchable.model
-            self._served[name] = Served(name, name, model.name if model else None, searchable, serving)
         return self._served[name]
 
     def _searchable(self, name: str) -> Searchable:
@@ -73,7 +77,7 @@ class Library:
         spec = load_entity(self.lake, name).spec if table.spec.kind == "entity" else table.spec
         search = spec.searched
         assert search is not None
-        model = self.models[name] if name in self.models else open_model("wordllama")
+        model = self.opened[name] if name in self.opened else open_model("wordllama")
         return Searchable(
             table=name,
             schema=spec.row_schema(),
@@ -109,7 +113,7 @@ class Library:
         return self.shelf(name).publish(folder)
 
     def swap(self, name: str, entry: ArtifactEntry, *, going_back: bool = False) -> None:
-        self.served(name).serving.swap(entry, going_back=going_back)
+        self.served(name).swap(entry, going_back=going_back)
 
 
 def _source(searched: Searchable, rows: Sequence[dict[str, Any]], cut: SourceState) -> ArtifactSource:

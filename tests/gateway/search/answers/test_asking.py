@@ -203,7 +203,7 @@ class Unwell:
 
 async def test_what_is_new_is_embedded_once_for_all_who_wait(house: SearchHouse) -> None:
     table = await house.notes()
-    model = house.library.models[f"main.{table}"] = Unwell()
+    model = house.library.opened[f"main.{table}"] = Unwell()
     await house.publish(table, note("a", "the old harbour"))
     await house.search(table, "harbour", mode="text")
     await house.publish(table, note("b", "the new harbour"))
@@ -219,7 +219,7 @@ async def test_what_is_new_is_embedded_once_for_all_who_wait(house: SearchHouse)
 
 async def test_words_are_found_while_the_model_is_down(house: SearchHouse) -> None:
     table = await house.notes()
-    model = house.library.models[f"main.{table}"] = Unwell()
+    model = house.library.opened[f"main.{table}"] = Unwell()
     await house.publish(table, note("a", "the old harbour"))
     await house.commit(table)
     house.build_and_swap(table)

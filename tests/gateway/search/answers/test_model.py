@@ -226,7 +226,7 @@ def _words(row: Row) -> list[str]:
 async def walk(house: SearchHouse, kind: type[Walk], seed: int, steps: int) -> None:
     more = {"kind": "entity", "key": ["k"]} if kind is EntityWalk else {}
     table = await house.table(COLUMNS, text=["title", "body"], **more)
-    house.library.models[f"main.{table}"] = Words()
+    house.library.opened[f"main.{table}"] = Words()
     going = kind(house, table, random.Random(seed))
     choices = [going.search, going.publish, going.commit, going.other, going.build, going.swap, going.roll_back]
     for step in range(steps):

@@ -1,7 +1,8 @@
-"""Following what is said of artifacts: every gateway by its own subscription, at its own pace.
+"""Shelf follower: every gateway follows the registers of its shelves, by its own subscription and at its own pace.
 
-A word over the bus only says where to look; the registers are looked at every few seconds besides, so that a lost word
-costs those and nothing else. Beside it what is held is said again and again, however long a swap takes.
+An announcement over the bus only says where to look. The registers are looked at every few seconds besides, so that a
+lost announcement costs those seconds and nothing else. Leases are renewed in a task of its own, however long a swap
+takes.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from frazil.bus import EventBus
 from frazil.errors import DataLoss, FrazilError, NotFound
-from frazil.gateway.search.held_shelf import HeldShelf, Moved
+from frazil.gateway.search.shelf_reader import ShelfReader
+from frazil.gateway.threads import finish_in_thread
 from frazil.serving.artifacts import AnnouncementReader, announce
 from frazil.storage import Journal
 
 if TYPE_CHECKING:
-    from frazil.gateway.search.served import Held, ServedTables
-    from frazil.serving.search import SwapFailure
+    from frazil.gateway.search.shelf_readers import ShelfReaders
+    from frazil.serving.search import SwapFailure, SwapResult
 
 log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 _TRY_AGAIN_SECONDS = 0.5
 
@@ -33,9 +34,9 @@ _TRY_AGAIN_SECONDS = 0.5
 @dataclass(frozen=True)
 class FollowPace:
     look_seconds: float = 10.0
-    """How often all registers are looked at, whatever is said."""
-    prove_seconds: float = 300.0
-    """How often what serves is asked again what its builder asked."""
+    """How often all registers are looked at, whatever is announced."""
+    canary_seconds: float = 300.0
+    """How often the canaries of what serves are checked again."""
     renew_seconds: float = 30.0
     """How often leases are renewed: well within the 120 s that they last."""
     retry_seconds: float = 1.0
@@ -44,35 +45,18 @@ class FollowPace:
     """How long what was replaced stays open for a search that was about to begin on it."""
 
 
-async def to_its_end(work: Callable[..., _T], *arguments: object) -> _T:
-    """Do it in a thread. Who is cancelled meanwhile waits for its end: a thread cannot be called back, and whoever has
-    the next turn must be alone.
-    """
-    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait({running})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        running.exception()  # nobody will ask for it
-        raise cancelled
-    return running.result()
-
-
-class Following:
-    def __init__(self, tables: ServedTables, bus: EventBus, journal: Journal, pace: FollowPace) -> None:
-        self._tables = tables
+class ShelfFollower:
+    def __init__(self, readers: ShelfReaders, bus: EventBus, journal: Journal, pace: FollowPace) -> None:
+        self._readers = readers
         self._bus = bus
         self._journal = journal
         self._pace = pace
         self._tasks: list[asyncio.Task[None]] = []
-        self._lingering: list[HeldShelf] = []
+        self._lingering: list[ShelfReader] = []
         self._listener: AnnouncementReader | None = None
         self._looked_at = 0.0
-        self._proved_at = time.monotonic()
-        self._complained_of = ""
+        self._checked_at = time.monotonic()
+        self._warned_of = ""
 
     def start(self) -> None:
         self._tasks = [
@@ -89,33 +73,33 @@ class Following:
             with contextlib.suppress(FrazilError):
                 await asyncio.to_thread(shelf.close)
 
-    def linger(self, shelf: HeldShelf) -> None:
+    def close_later(self, shelf: ShelfReader) -> None:
         """It serves no more; it is closed when nobody can be searching it."""
         self._lingering.append(shelf)
 
     async def _follow(self) -> None:
         while True:
             try:
-                heard = await self._heard()
-                if heard is None or time.monotonic() - self._looked_at >= self._pace.look_seconds:
-                    await self._look_at_all(at_once=frozenset(heard or ()))
+                announced = await self._announced()
+                if announced is None or time.monotonic() - self._looked_at >= self._pace.look_seconds:
+                    await self._look_at_all(at_once=frozenset(announced or ()))
                 else:
-                    await self._look_at(heard, at_once=frozenset(heard))
+                    await self._look_at(announced, at_once=frozenset(announced))
                     await self._look_at(self._troubled(), at_once=frozenset())
-                if time.monotonic() - self._proved_at >= self._pace.prove_seconds:
-                    await self._prove()
+                if time.monotonic() - self._checked_at >= self._pace.canary_seconds:
+                    await self._check_canaries()
             except asyncio.CancelledError:
                 raise
             except FrazilError as error:
-                self._complain("cannot look at the artifacts", error)
+                self._warn_once("artifact registers unreadable", error)
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
             except Exception:
                 # Whatever it is: a gateway that follows no more would serve old artifacts for ever.
-                log.exception("following artifacts failed")
+                log.exception("artifact following failed")
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
 
-    async def _heard(self) -> list[str] | None:
-        """The shelves that something was said of; None: look at all, as something may have been missed."""
+    async def _announced(self) -> list[str] | None:
+        """The shelves that were announced; None: look at all, as an announcement may have been missed."""
         try:
             if self._listener is None:
                 self._listener = await AnnouncementReader.open(self._bus)
@@ -127,69 +111,69 @@ class Following:
             self._listener = None
             return None
         except Exception as error:  # whatever a bus raises, the registers are still looked at
-            self._complain("cannot hear what is said of artifacts", error)
+            self._warn_once("artifact announcements unreadable", error)
             self._listener = None
             await asyncio.sleep(min(_TRY_AGAIN_SECONDS, self._pace.look_seconds))
             return []
 
-    def _complain(self, what: str, error: Exception) -> None:
+    def _warn_once(self, what: str, error: Exception) -> None:
         """Once, until it is over."""
-        if self._complained_of != what:
+        if self._warned_of != what:
             log.warning("%s: %s", what, error)
-        self._complained_of = what
+        self._warned_of = what
 
     async def _look_at_all(self, *, at_once: frozenset[str]) -> None:
-        names = await self._tables.names()
+        names = await self._readers.names()
         await self._look_at(names, at_once=at_once)
         self._looked_at = time.monotonic()
-        self._complained_of = ""
-        self._tables.all_are_open()
+        self._warned_of = ""
+        self._readers.all_are_open()
 
     def _troubled(self) -> list[str]:
-        return [held.shelf.name for held in self._tables.held() if held.error is not None]
+        return [reader.name for reader in self._readers.readers() if reader.error is not None]
 
     async def _look_at(self, names: Iterable[str], *, at_once: frozenset[str]) -> None:
         """One after the other: two artifacts that are opened at once take the memory of both."""
         for name in names:
-            before = self._tables.of_shelf(name)
-            known = None if before is None else before.shelf.trouble
+            before = self._readers.of_shelf(name)
+            known = None if before is None else before.trouble
             try:
-                moved = await self._tables.look(name, at_once=name in at_once)
+                swapped = await self._readers.look(name, at_once=name in at_once)
             except FrazilError as error:
-                await self._tell_trouble(name, known, error)
+                await self._report_trouble(name, known, error)
                 continue
-            if moved is not None:
-                self._tell_moved(name, moved)
+            if swapped is not None:
+                self._report_swap(name, swapped)
 
-    async def _tell_trouble(self, name: str, known: SwapFailure | None, error: FrazilError) -> None:
-        held = self._tables.of_shelf(name)
-        trouble = None if held is None else held.shelf.trouble
-        if held is None or trouble is None:
+    async def _report_trouble(self, name: str, known: SwapFailure | None, error: FrazilError) -> None:
+        reader = self._readers.of_shelf(name)
+        trouble = None if reader is None else reader.trouble
+        if reader is None or trouble is None:
             return  # the catalog or the bus is away; their own parts say so
         if known is None or (known.generation, known.code) != (trouble.generation, trouble.code):
-            log.warning("an artifact is not served: %s", error, extra={"table": name, "artifact": trouble.generation})
+            log.warning("artifact refused: %s", error, extra={"table": name, "artifact": trouble.generation})
             self._note(
                 "artifact_refused", name, generation=trouble.generation, code=trouble.code, reason=trouble.reason
             )
-        if held.shelf.is_unsound():
-            await self._withdraw(held, trouble)
+        if reader.is_unsound():
+            await self._withdraw(reader, trouble)
 
-    async def _prove(self) -> None:
-        self._proved_at = time.monotonic()
-        for held in self._tables.held():
-            async with held.turn:
-                trouble = await to_its_end(held.shelf.prove)
+    async def _check_canaries(self) -> None:
+        self._checked_at = time.monotonic()
+        for reader in self._readers.readers():
+            async with reader.turn:
+                trouble = await finish_in_thread(reader.check_canaries)
             if trouble is not None:
-                log.error("a generation fails: %s", trouble.reason, extra={"artifact": trouble.generation})
-                await self._withdraw(held, trouble)
+                log.error("generation failed: %s", trouble.reason, extra={"artifact": trouble.generation})
+                await self._withdraw(reader, trouble)
 
-    async def _withdraw(self, held: Held, trouble: SwapFailure) -> None:
-        """Roll a failed generation back for everybody, and say so."""
-        name = held.shelf.name
+    async def _withdraw(self, reader: ShelfReader, trouble: SwapFailure) -> None:
+        """Roll a failed generation back for everybody, and announce it."""
+        name = reader.name
         try:
-            entry = await asyncio.to_thread(held.shelf.withdraw, trouble)
+            entry = await asyncio.to_thread(reader.withdraw, trouble)
         except FrazilError as error:
-            log.warning("cannot roll back: %s", error, extra={"table": name, "artifact": trouble.generation})
+            log.warning("artifact rollback failed: %s", error, extra={"table": name, "artifact": trouble.generation})
             return
         current = entry.generation if entry is not None else None
         self._note(
@@ -199,19 +183,19 @@ class Following:
         with contextlib.suppress(FrazilError):  # the others look by themselves
             await announce(self._bus, name, current or "")
         with contextlib.suppress(FrazilError):
-            moved = await self._tables.look(name, at_once=True)
-            if moved is not None:
-                self._tell_moved(name, moved)
+            swapped = await self._readers.look(name, at_once=True)
+            if swapped is not None:
+                self._report_swap(name, swapped)
 
-    def _tell_moved(self, name: str, moved: Moved) -> None:
-        log.info("serving %s", moved.generation, extra={"table": name, "artifact": moved.generation})
+    def _report_swap(self, name: str, swapped: SwapResult) -> None:
+        log.info("artifact served: %s", swapped.generation, extra={"table": name, "artifact": swapped.generation})
         self._note(
             "artifact_served",
             name,
-            generation=moved.generation,
-            previous=moved.previous,
-            seconds=round(moved.seconds, 3),
-            reader=self._tables.reader,
+            generation=swapped.generation,
+            previous=swapped.previous,
+            seconds=round(swapped.seconds, 3),
+            reader=self._readers.reader,
         )
 
     def _note(self, kind: str, name: str, **words: object) -> None:
@@ -222,12 +206,12 @@ class Following:
         while True:
             await asyncio.sleep(self._pace.renew_seconds)
             # Not taken out of the list meanwhile: whoever closes this closes what is in it.
-            for shelf in [*(held.shelf for held in self._tables.held()), *self._lingering]:
+            for shelf in [*self._readers.readers(), *self._lingering]:
                 try:
                     await asyncio.to_thread(shelf.renew)
                 except FrazilError as error:
-                    log.warning("cannot say what is served: %s", error, extra={"table": shelf.name})
+                    log.warning("lease renewal failed: %s", error, extra={"table": shelf.name})
                 except Exception:
                     # Whatever it is: leases that are not renewed let clean-ups take away what is served.
-                    log.exception("renewing a lease failed", extra={"table": shelf.name})
+                    log.exception("lease renewal failed", extra={"table": shelf.name})
             self._lingering = [shelf for shelf in self._lingering if not shelf.is_over]
