@@ -16,7 +16,7 @@ from benchmarks.served_set import ServedSet
 from benchmarks.vector_controls import GOAL_RECALL, Asked, Options, VectorControls
 from benchmarks.vector_set import SHARES, Floats, K, VectorSet
 from frazil.serving import Bitmap
-from frazil.serving.search import Allowed, Ask, SearchState
+from frazil.serving.search import Allowed, SearchQuery, SearchState
 
 ASKS = 200
 """Queries of a round."""
@@ -105,7 +105,7 @@ def by_engine(served: ServedSet, numbers: Sequence[int], share: float | None) ->
     for number in numbers:
         vector = served.made.asked[number]
         began = time.perf_counter()
-        ask = Ask(vector=vector, mode="vector", k=K, columns=("_id",), passages=False, snippet_characters=0)
+        ask = SearchQuery(vector=vector, mode="vector", k=K, columns=("_id",), passages=False, snippet_characters=0)
         with served.serving.reading() as state:
             hits = state.search(ask, None if below is None else _allowed(state, below)).hits
         seconds.append(time.perf_counter() - began)

@@ -20,7 +20,7 @@ from benchmarks.report import Machine, Report, median, percentile, say
 from benchmarks.served_set import Built, ServedSet, served_set
 from benchmarks.vector_set import DIMS, WHAT, K, vector_set
 from frazil.errors import FrazilError
-from frazil.serving.search import Ask
+from frazil.serving.search import SearchQuery
 
 GOAL_RATIO = 3.0
 CLIENTS = 4
@@ -89,7 +89,7 @@ def _client(served: ServedSet, told: Mapping[str, str], seed: int, heard: Heard,
         began = time.perf_counter()
         try:
             with served.serving.reading() as state:
-                found = state.search(Ask(vector=vector, mode="vector", k=K, snippet_characters=0))
+                found = state.search(SearchQuery(vector=vector, mode="vector", k=K, snippet_characters=0))
         except FrazilError as error:
             heard.errors.append(error.code)
             continue

@@ -35,9 +35,6 @@ class Reach:
     def short_name(self) -> str:
         return self.table.token_name.removeprefix("main.")
 
-    def token(self, end: int) -> Token:
-        return Token.of(self.table.token_name, self.table.stream_identity, end - 1)
-
 
 @dataclass(frozen=True)
 class TableCut(Reach):
@@ -58,6 +55,11 @@ class FoundCut:
     reach: Callable[[], Reach]
     """For the many searches that find everything fed: a cut takes a hundred times as long."""
     cut: Callable[[], TableCut]
+
+    def token(self, end: int) -> Token:
+        """The token of an answer that has everything below this position."""
+        table = self.sources[-1].table
+        return Token.of(table.token_name, table.stream_identity, end - 1)
 
 
 class Cuts:
@@ -87,9 +89,9 @@ class Cuts:
             return Reach(history, of_base is not None, end)
 
         def cut() -> TableCut:
-            relations, told = self._resolver.cut(sources)
-            assert told[0].end is not None, "only a snapshot of the past says nothing of its end"
-            return TableCut(newest(fed), told[0].is_entity, told[0].end, relations)
+            relations, tables = self._resolver.cut(sources)
+            assert tables[0].end is not None, "only a snapshot of the past says nothing of its end"
+            return TableCut(newest(fed), tables[0].is_entity, tables[0].end, relations)
 
         return FoundCut(sources, reach, cut)
 

@@ -1,4 +1,4 @@
-"""Which documents a search may answer with: those that its conditions and the caller's grant let through.
+"""Filters: the documents that the conditions of a search and the grant of its caller let through.
 
 A generation never changes, so what was found out about it is kept, a bit for each row; the fresh documents are few, and
 are asked about for each of their states.
@@ -34,7 +34,7 @@ class Filters:
         self._fresh: weakref.WeakKeyDictionary[FreshView, dict[tuple[Any, ...], Bitmap]] = weakref.WeakKeyDictionary()
 
     async def allowed(
-        self, reading: SearchState, selection: RowSelection, *, owner: str, seconds: float
+        self, state: SearchState, selection: RowSelection, *, owner: str, seconds: float
     ) -> Allowed | None:
         """The documents of this state that the selection chooses; None: all of them.
 
@@ -42,15 +42,15 @@ class Filters:
         """
         if selection.where is None and not selection.conditions:
             return None
-        rows = await self._of_generation(reading, selection, owner, seconds)
-        if rows is None or reading.view.count:
-            return Allowed(rows, await self._of_fresh(reading.view, selection, owner, seconds))
+        rows = await self._of_generation(state, selection, owner, seconds)
+        if rows is None or state.view.count:
+            return Allowed(rows, await self._of_fresh(state.view, selection, owner, seconds))
         return Allowed(rows)
 
     async def _of_generation(
-        self, reading: SearchState, selection: RowSelection, owner: str, seconds: float
+        self, state: SearchState, selection: RowSelection, owner: str, seconds: float
     ) -> Bitmap | None:
-        generation = reading.generation
+        generation = state.generation
         if generation is None:
             return None
         key = (generation.name, *selection.key)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.gateway.search.search_plan import SearchPlan
-from frazil.serving.search import Hit, Searchable, SearchResult
+from frazil.serving.search import Hit, SearchResult
 from frazil.serving.sql.worker import DuckType, cells, parse_type, sql_type
 
 # Whose Python values are those of JSON.
@@ -20,7 +20,7 @@ _RANKS_FROM = 61
 Row = Mapping[str, Any]
 
 
-def told_rows(rows: Sequence[Row], schema: pa.Schema, columns: Sequence[str]) -> list[dict[str, Any]]:
+def rows_as_json(rows: Sequence[Row], schema: pa.Schema, columns: Sequence[str]) -> list[dict[str, Any]]:
     """The rows with every value as SQL's JSON has it."""
     if not rows:
         return []
@@ -42,39 +42,37 @@ def _conversion(kind: pa.DataType) -> tuple[pa.DataType, DuckType | None]:
     return kind, None if kind in _AS_THEY_ARE else parse_type(sql_type(kind))
 
 
-def told_hits(
-    found: SearchResult, rows: Sequence[Mapping[str, Any]], searchable: Searchable, question: SearchPlan
-) -> list[dict[str, Any]]:
+def hits_as_json(found: SearchResult, rows: Sequence[Row], plan: SearchPlan) -> list[dict[str, Any]]:
     """`rows` has what the caller may see of each hit: the key, and the columns that are shown."""
-    told = []
-    for place, (hit, row) in enumerate(zip(found.hits, rows, strict=True), start=question.ask.offset):
-        score = 1 / (_RANKS_FROM + place) if question.by_rank else hit.score
-        if question.min_score is not None and score < question.min_score:
+    hits = []
+    for place, (hit, row) in enumerate(zip(found.hits, rows, strict=True), start=plan.offset):
+        score = 1 / (_RANKS_FROM + place) if plan.by_rank else hit.score
+        if plan.min_rank_score is not None and score < plan.min_rank_score:
             break
-        told.append(_hit(hit, score, row, searchable, question))
-    return told
+        hits.append(_hit(hit, score, row, plan))
+    return hits
 
 
-def _hit(hit: Hit, score: float, row: Row, searchable: Searchable, question: SearchPlan) -> dict[str, Any]:
-    key = [row[name] for name in searchable.key]
-    told: dict[str, Any] = {"id": key[0] if len(key) == 1 else key}
-    if searchable.key != ("_id",):
-        told["key"] = dict(zip(searchable.key, key, strict=True))
-    told |= {
+def _hit(hit: Hit, score: float, row: Row, plan: SearchPlan) -> dict[str, Any]:
+    key = [row[name] for name in plan.key]
+    body: dict[str, Any] = {"id": key[0] if len(key) == 1 else key}
+    if plan.key != ("_id",):
+        body["key"] = dict(zip(plan.key, key, strict=True))
+    body |= {
         "score": score,
         "vector_score": hit.vector_score,
-        "text_score": None if question.selection.where is not None else hit.text_score,
+        "text_score": None if plan.selection.where is not None else hit.text_score,
         "fresh": hit.fresh,
-        "row": {name: row[name] for name in question.columns},
+        "row": {name: row[name] for name in plan.shown},
     }
     if hit.chunk is not None:
         chunk = hit.chunk
-        told["chunk"] = {"number": chunk.number, "start": chunk.start, "end": chunk.end, "text": chunk.text}
+        body["chunk"] = {"number": chunk.number, "start": chunk.start, "end": chunk.end, "text": chunk.text}
     if hit.snippet is not None:
-        told["snippet"] = {
+        body["snippet"] = {
             "text": hit.snippet.text,
             "start": hit.snippet.start,
             "marks": [list(mark) for mark in hit.snippet.marks],
             "column": hit.snippet_column or None,
         }
-    return told
+    return body

@@ -1,4 +1,4 @@
-"""The models that questions are embedded with: those of the artifacts, in no mood to wait for long."""
+"""Query models: the models of the artifacts, opened to embed queries, with a short timeout."""
 
 from __future__ import annotations
 

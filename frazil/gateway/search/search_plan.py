@@ -1,4 +1,4 @@
-"""A search as one caller may ask it of one table: the profile's words, the caller's own, and what the grant leaves."""
+"""Search plan: a request as one caller may ask it of one table, with its profile and what the grant leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frazil.embedding import OWN
 from frazil.errors import InvalidInput
 from frazil.requests import DEFAULT_K, Mode, SearchRequest
 from frazil.serving import Profile
-from frazil.serving.search import Ask, Searchable
+from frazil.serving.search import Searchable, SearchQuery
 from frazil.serving.sql.worker import RowSelection
 
 
@@ -21,53 +21,61 @@ class MaskedText(InvalidInput):
     code = "masked_text"
 
 
-@dataclass(frozen=True)
-class SearchPlan:
-    ask: Ask
+@dataclass(frozen=True, kw_only=True)
+class SearchPlan(SearchQuery):
+    """The query of the engine, and what is decided around it."""
+
     selection: RowSelection
-    """Which documents may be found."""
-    columns: tuple[str, ...]
-    """Of the rows that are shown."""
+    """The documents that may be found."""
+    key: tuple[str, ...]
+    """The key columns of a document."""
+    shown: tuple[str, ...]
+    """The columns of the rows in the answer."""
     by_rank: bool
     """Scores tell the place and nothing else: BM25 counts words of rows that the caller may not see."""
-    min_score: float | None = None
+    min_rank_score: float | None = None
     """Of such scores."""
 
 
-def question(searchable: Searchable, asked: SearchRequest, profile: Profile | None, grant: ReadGrant) -> SearchPlan:
+def plan_search(
+    searchable: Searchable, request: SearchRequest, profile: Profile | None, grant: ReadGrant
+) -> SearchPlan:
     """Raises `InvalidInput` for what this table cannot be asked, or not by this caller."""
     masked = frozenset(grant.masks)
-    mode = _mode(searchable, asked, profile, masked)
+    mode = _mode(searchable, request, profile, masked)
     by_rank = bool(grant.filters) and mode == "text"
-    columns = asked.shown_columns if asked.columns is not None else (profile.columns if profile else None)
+    columns = request.shown_columns if request.columns is not None else (profile.columns if profile else None)
     shown = _columns(searchable, columns)
-    conditions = tuple(text for text in (profile.filter if profile else None, asked.condition) if text is not None)
-    ask = Ask(
-        text=asked.query if mode != "vector" or asked.vector is None or asked.query is not None else None,
-        vector=None if asked.vector is None or mode == "text" else np.asarray(asked.vector, np.float32),
+    conditions = tuple(text for text in (profile.filter if profile else None, request.condition) if text is not None)
+    return SearchPlan(
+        text=request.query,
+        vector=None if request.vector is None or mode == "text" else np.asarray(request.vector, np.float32),
         mode=mode,
-        k=asked.k or (profile.k if profile else None) or DEFAULT_K,
-        offset=asked.offset,
-        min_score=None if by_rank else asked.min_score,
-        vector_weight=asked.weights.vector,
-        text_weight=asked.weights.text,
-        fields=_fields(searchable, asked, masked),
+        k=request.k or (profile.k if profile else None) or DEFAULT_K,
+        offset=request.offset,
+        min_score=None if by_rank else request.min_score,
+        vector_weight=request.weights.vector,
+        text_weight=request.weights.text,
+        fields=_fields(searchable, request, masked),
         columns=tuple(dict.fromkeys((*shown, *searchable.key))),
-        by_document=asked.by_document,
-        snippet_characters=asked.snippet_characters,
+        by_document=request.by_document,
+        snippet_characters=request.snippet_characters,
         passages=not masked & {*searchable.text},
+        selection=RowSelection(searchable.schema, grant.where, grant.masks, grant.hash_domains, conditions),
+        key=searchable.key,
+        shown=shown,
+        by_rank=by_rank,
+        min_rank_score=request.min_score if by_rank else None,
     )
-    selection = RowSelection(searchable.schema, grant.where, grant.masks, grant.hash_domains, conditions)
-    return SearchPlan(ask, selection, shown, by_rank, asked.min_score if by_rank else None)
 
 
-def _mode(searchable: Searchable, asked: SearchRequest, profile: Profile | None, masked: frozenset[str]) -> Mode:
-    """As asked, or by default everything that the table has, the question gives and the caller may search."""
-    wanted = asked.mode
-    if wanted is None and profile is not None and (asked.query is not None or profile.mode == "vector"):
+def _mode(searchable: Searchable, request: SearchRequest, profile: Profile | None, masked: frozenset[str]) -> Mode:
+    """As asked for, or by default everything that the table has, the request gives and the caller may search."""
+    wanted = request.mode
+    if wanted is None and profile is not None and (request.query is not None or profile.mode == "vector"):
         wanted = profile.mode
-    mode = wanted or _default_mode(searchable, asked, masked)
-    if mode != "vector" and asked.query is None:
+    mode = wanted or _default_mode(searchable, request, masked)
+    if mode != "vector" and request.query is None:
         raise InvalidInput(
             f"a search of mode {mode} needs words", code="bad_search", hint='give `query`, or say mode "vector"'
         )
@@ -81,16 +89,16 @@ def _mode(searchable: Searchable, asked: SearchRequest, profile: Profile | None,
     return mode
 
 
-def _default_mode(searchable: Searchable, asked: SearchRequest, masked: frozenset[str]) -> Mode:
+def _default_mode(searchable: Searchable, request: SearchRequest, masked: frozenset[str]) -> Mode:
     own = searchable.model is not None and searchable.model.name == OWN
     by_vector = (
         searchable.model is not None
         and not _hidden_from_vectors(searchable, masked)
-        and (asked.vector is not None or not own)
+        and (request.vector is not None or not own)
     )
-    by_text = bool(searchable.text) and asked.query is not None
+    by_text = bool(searchable.text) and request.query is not None
     if by_vector and by_text:
-        return "hybrid" if asked.by_document else "vector"
+        return "hybrid" if request.by_document else "vector"
     return "vector" if by_vector or not by_text else "text"
 
 
@@ -100,11 +108,11 @@ def _hidden_from_vectors(searchable: Searchable, masked: frozenset[str]) -> list
     return [name for name in sources if name in masked]
 
 
-def _fields(searchable: Searchable, asked: SearchRequest, masked: frozenset[str]) -> dict[str, float] | None:
-    if asked.fields is not None:
-        if hidden := [name for name in asked.fields if name in masked and name in searchable.text]:
+def _fields(searchable: Searchable, request: SearchRequest, masked: frozenset[str]) -> dict[str, float] | None:
+    if request.fields is not None:
+        if hidden := [name for name in request.fields if name in masked and name in searchable.text]:
             raise MaskedText(f"this token sees {', '.join(hidden)} masked", hint="search other fields")
-        return asked.field_weights
+        return request.field_weights
     if not masked & {*searchable.text}:
         return None
     return {name: 1.0 for name in searchable.text if name not in masked}

@@ -1,35 +1,32 @@
-"""Answering a search: find the table, bring in what is fresh, choose what may be found, search, write it down."""
+"""Searches: find the table, bring in what is fresh, choose what may be found, rank, and write it down."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
-from frazil.errors import Conflict, InvalidInput, NotFound, Unavailable
+from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.query.resolve import Resolver
-from frazil.gateway.search.cuts import Cuts, FoundCut, Reach
-from frazil.gateway.search.feeding import Feed, Feeds, Kind
+from frazil.gateway.search.cuts import Cuts
 from frazil.gateway.search.filters import Filters
-from frazil.gateway.search.hits import told_hits, told_rows
-from frazil.gateway.search.search_plan import SearchPlan, question
+from frazil.gateway.search.fresh_feed import FreshFeeds
+from frazil.gateway.search.hits import hits_as_json, rows_as_json
+from frazil.gateway.search.search_plan import SearchPlan, plan_search
 from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.gateway.threads import to_the_end
-from frazil.lake.catalog import LakeTable
 from frazil.requests import FreshnessSpec, SearchRequest, Waiting
 from frazil.serving import Profile, Profiles, SearchSettings
-from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState, ServedGenerations
+from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.sql.worker import RowSelection
 from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
@@ -45,12 +42,20 @@ _MOVED = (CutMoved, SchemaMoved, TableReplaced, FilesUnreadable)
 
 
 @dataclass(frozen=True)
-class _Subject:
-    """The table that is searched, as the caller may see it."""
+class _Search:
+    """One search on its way: the request, its caller, and the table as the caller may see it."""
 
-    table: LakeTable
-    grant: ReadGrant
+    request: SearchRequest
+    identity: Identity
     profile: Profile | None
+    grant: ReadGrant
+    table: str
+    freshness: FreshnessSpec
+    started: float
+
+    @property
+    def deadline(self) -> float:
+        return self.started + self.request.timeout_s
 
 
 class Searches:
@@ -72,122 +77,84 @@ class Searches:
         self._known_profiles: dict[str, tuple[float, Profile]] = {}
         self._audit = audit
         self._cuts = Cuts(resolver, directory)
-        self._feeds = Feeds(pool, settings or SearchSettings())
+        self._feeds = FreshFeeds(pool, settings or SearchSettings())
         self._filters = Filters(pool)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
 
     async def answer(
-        self, asked: SearchRequest, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
+        self, request: SearchRequest, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
     ) -> bytes:
         """The answer as JSON, once it is in the audit log; so is every failure. Cancelling this stops the search."""
-        with audit_entry(self._audit, "search", identity, words=asked.query, client=client) as trace:
-            return await self._answer(asked, identity, trace, time.monotonic(), waiting)
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _answer(
-        self, asked: SearchRequest, identity: Identity, trace: AuditFields, started: float, waiting: Waiting
-    ) -> bytes:
-        deadline = started + asked.timeout_s
-        subject = await self._subject(asked, identity)
-        trace.tables = (subject.table.name,)
-        for attempt in range(_TRIES):
-            try:
-                async with asyncio.timeout_at(_loop_time(deadline) + _GRACE_SECONDS):
-                    sql = replace(asked.reads, waiting=waiting)
-                    tried = partial(self._tried, asked, sql, subject, identity, trace, started, deadline, attempt == 0)
-                    return await self._waited(asked, deadline, tried, waiting)
-            except _MOVED:
-                # A commit, a swap, a new column or an expiry came between: finding the table again finds it.
-                if attempt == _TRIES - 1:
-                    raise
-                await self._cuts.look_again()
-            except TimeoutError as error:
-                raise QueryTimeout(
-                    f"the search took longer than {asked.timeout_s:g} s", hint="give it more time"
-                ) from error
-        raise AssertionError("the last try returns or raises")
-
-    async def _waited(
-        self, asked: SearchRequest, deadline: float, tried: Callable[[], Awaitable[bytes]], waiting: Waiting
-    ) -> bytes:
-        """Once, or while too much is fresh and the caller prefers to wait, until the deadline."""
-        with ExitStack() as wait:
-            waits = False
+        started = time.monotonic()
+        with (
+            audit_entry(self._audit, "search", identity, words=request.query, client=client) as trace,
+            ExitStack() as wait,
+        ):
+            search = await self._authorized(request, identity, started, waiting)
+            trace.tables = (search.table,)
+            moves, waits = 0, False
             while True:
                 try:
-                    return await tried()
+                    async with asyncio.timeout_at(_loop_time(search.deadline) + _GRACE_SECONDS):
+                        return await self._attempt(search, trace, guess=moves == 0)
                 except (FreshFull, FreshGap):
-                    if not asked.reads.wait_when_behind or time.monotonic() + _BEHIND_SECONDS > deadline:
+                    # Too much is fresh: a newer generation makes room, if the caller prefers to wait for it.
+                    if not request.reads.wait_when_behind or time.monotonic() + _BEHIND_SECONDS > search.deadline:
                         raise
                     if not waits:
                         wait.enter_context(waiting())
                     waits = True
                     await asyncio.sleep(_BEHIND_SECONDS)
+                except _MOVED:
+                    # A commit, a swap, a new column or an expiry came between: finding the table again finds it.
+                    moves += 1
+                    if moves == _TRIES:
+                        raise
+                    await self._cuts.look_again()
+                except TimeoutError as error:
+                    raise QueryTimeout(
+                        f"the search took longer than {request.timeout_s:g} s", hint="give it more time"
+                    ) from error
 
-    async def _tried(
-        self,
-        asked: SearchRequest,
-        sql: FreshnessSpec,
-        subject: _Subject,
-        identity: Identity,
-        trace: AuditFields,
-        started: float,
-        deadline: float,
-        guess: bool,
-    ) -> bytes:
-        table = await self._directory.table(subject.table.name)
-        shelf = await self._shelves.of(table, subject.profile)
-        asking = question(shelf.searchable, asked, subject.profile, subject.grant)
-        there = await self._cuts.find(table, sql, deadline=deadline, guess=guess)
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _attempt(self, search: _Search, trace: AuditFields, *, guess: bool) -> bytes:
+        request, deadline = search.request, search.deadline
+        table = await self._directory.table(search.table)
+        serving = await self._shelves.of(table, search.profile)
+        plan = plan_search(serving.searchable, request, search.profile, search.grant)
+        cut = await self._cuts.find(table, search.freshness, deadline=deadline, guess=guess)
+        feed = self._feeds.of(serving, "live" if request.freshness == "live" else "committed")
         try:
-            feed, reached = await self._fed(shelf, asked, asking, there, deadline)
-            with feed.reading() as reading:
-                if not feed.is_fed(reached, reading):
-                    raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again")
+            async with feed.read_at(cut, deadline, by_words=plan.mode == "text") as state:
                 left = max(0.1, deadline - time.monotonic())
-                allowed = await self._filters.allowed(reading, asking.selection, owner=identity.id, seconds=left)
+                owner = search.identity.id
+                allowed = await self._filters.allowed(state, plan.selection, owner=owner, seconds=left)
                 # The thread reads what is held open here: a search that is given up waits for it to end.
                 found, rows = await to_the_end(
-                    asyncio.get_running_loop().run_in_executor(self._threads, _searched, reading, asking, allowed)
+                    asyncio.get_running_loop().run_in_executor(self._threads, _ranked, state, plan, allowed)
                 )
         except FreshGap as gap:
-            # What is kept beside began with a newer generation than the one that serves now, or is about to.
-            if not self._feeds.begin_anew(shelf):
+            # What is kept apart began with a newer generation than the one that serves now, or is about to.
+            if not self._feeds.begin_anew(serving):
                 raise
             raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again") from gap
         if rows is None:
-            rows = await self._masked(found, shelf, asking, subject.grant, identity, left)
-        await self._cuts.confirm(there, found.position)
-        token = str(reached.token(found.position))
+            rows = await self._masked(found, plan, search, left)
+        await self._cuts.confirm(cut, found.position)
+        token = str(cut.token(found.position))
         trace.rows, trace.snapshot = len(found.hits), token
-        return _body(shelf, asked, asking, found, rows, token, started)
+        return _response(found, rows, plan, search, token)
 
-    async def _fed(
-        self, shelf: ServedGenerations, asked: SearchRequest, asking: SearchPlan, there: FoundCut, deadline: float
-    ) -> tuple[Feed, Reach]:
-        kind: Kind = "live" if asked.freshness == "live" else "committed"
-        try:
-            return await self._brought(shelf, kind, there, deadline)
-        except Unavailable as error:
-            # The model does not answer. Words need none: they are searched without it.
-            if asking.ask.mode != "text" or shelf.searchable.model is None or _is_ours(error) or kind != "live":
-                raise
-            return await self._brought(shelf, "words", there, deadline)
-
-    async def _brought(
-        self, shelf: ServedGenerations, kind: Kind, there: FoundCut, deadline: float
-    ) -> tuple[Feed, Reach]:
-        feed = self._feeds.of(shelf, kind)
-        return feed, await feed.bring(there, deadline)
-
-    async def _subject(self, asked: SearchRequest, identity: Identity) -> _Subject:
+    async def _authorized(
+        self, request: SearchRequest, identity: Identity, started: float, waiting: Waiting
+    ) -> _Search:
         """A table, or a profile, that is not there and one that the caller may not read are refused alike."""
-        profile = await self._profile(asked.profile) if asked.profile is not None else None
-        if asked.profile is not None:
+        profile = await self._profile(request.profile) if request.profile is not None else None
+        if request.profile is not None:
             readable = profile is not None and identity.read_grant(profile.table) is not None
-            if profile is None or not readable or asked.table_name not in (None, profile.table):
+            if profile is None or not readable or request.table_name not in (None, profile.table):
                 if readable and profile is not None:
                     raise InvalidInput(
                         f"the profile {profile.name!r} is of another table",
@@ -195,11 +162,11 @@ class Searches:
                         hint="leave out `table`",
                     )
                 raise NotFound(
-                    f"there is no profile {asked.profile[:80]!r}",
+                    f"there is no profile {request.profile[:80]!r}",
                     code="profile_not_found",
                     hint="frazil profiles list",
                 )
-        name = profile.table if profile is not None else asked.table_name
+        name = profile.table if profile is not None else request.table_name
         assert name is not None
         grant = identity.read_grant(name)
         try:
@@ -214,7 +181,8 @@ class Searches:
                 code="not_searched",
                 hint='declare what to search in, as in "text": ["body"]',
             )
-        return _Subject(table, grant, profile)
+        freshness = replace(request.reads, waiting=waiting)
+        return _Search(request, identity, profile, grant, table.name, freshness, started)
 
     async def _profile(self, name: str) -> Profile | None:
         known = self._known_profiles.get(name)
@@ -229,72 +197,47 @@ class Searches:
         return profile
 
     async def _masked(
-        self,
-        found: SearchResult,
-        shelf: ServedGenerations,
-        asking: SearchPlan,
-        grant: ReadGrant,
-        identity: Identity,
-        seconds: float,
+        self, found: SearchResult, plan: SearchPlan, search: _Search, seconds: float
     ) -> list[dict[str, Any]]:
         """The rows of the hits as SQL would show them to this caller."""
-        columns = asking.ask.columns or ()
-        schema = pa.schema([shelf.searchable.schema.field(name) for name in columns])
+        schema = pa.schema([plan.selection.columns.field(name) for name in plan.columns or ()])
         rows = pa.Table.from_pylist([dict(hit.row) for hit in found.hits], schema=schema)
         if not rows.num_rows:
             return []
-        masks = {name: mask for name, mask in grant.masks.items() if name in columns}
+        masks = {name: mask for name, mask in search.grant.masks.items() if name in schema.names}
         seen = await self._pool.show(
-            RowSelection(schema, masks=masks, hash_domains=grant.hash_domains),
+            RowSelection(schema, masks=masks, hash_domains=search.grant.hash_domains),
             rows,
-            owner=identity.id,
+            owner=search.identity.id,
             timeout_seconds=seconds,
         )
-        return [dict(zip(columns, values[1:], strict=True)) for values in seen]
+        return [dict(zip(schema.names, values[1:], strict=True)) for values in seen]
 
 
-def _searched(
-    reading: SearchState, asking: SearchPlan, allowed: Allowed | None
+def _ranked(
+    state: SearchState, plan: SearchPlan, allowed: Allowed | None
 ) -> tuple[SearchResult, list[dict[str, Any]] | None]:
-    """The hits and their rows as JSON has them; None instead of these where a column is masked."""
-    found = reading.search(asking.ask, allowed)
-    columns = asking.ask.columns or ()
-    if any(name in asking.selection.masks for name in columns):
+    """The hits and their rows as JSON has them; None instead of these where a column is mrequest."""
+    found = state.search(plan, allowed)
+    columns = plan.columns or ()
+    if any(name in plan.selection.masks for name in columns):
         return found, None
-    return found, told_rows([hit.row for hit in found.hits], reading.searchable.schema, columns)
+    return found, rows_as_json([hit.row for hit in found.hits], state.searchable.schema, columns)
 
 
-def _body(
-    shelf: ServedGenerations,
-    asked: SearchRequest,
-    asking: SearchPlan,
-    found: SearchResult,
-    rows: list[dict[str, Any]],
-    token: str,
-    started: float,
-) -> bytes:
+def _response(found: SearchResult, rows: list[dict[str, Any]], plan: SearchPlan, search: _Search, token: str) -> bytes:
     return msgspec.json.encode(
         {
-            "hits": told_hits(found, rows, shelf.searchable, asking),
-            "mode": asking.ask.mode,
+            "hits": hits_as_json(found, rows, plan),
+            "mode": plan.mode,
             "generation": found.generation,
             "snapshot_id": found.snapshot_id,
             "token": token,
-            "freshness": asked.freshness,
+            "freshness": search.request.freshness,
             "fresh_rows": found.fresh_searched,
             "ignored": found.ignored,
-            "elapsed_ms": round((time.monotonic() - started) * 1000, 3),
+            "elapsed_ms": round((time.monotonic() - search.started) * 1000, 3),
         }
-    )
-
-
-def _is_ours(error: Unavailable) -> bool:
-    """Whether something else than the model failed: then words would fail too."""
-    return isinstance(error, FreshFull | FreshGap | FilesUnreadable | CutMoved | QueryTimeout) or error.code in (
-        "busy",
-        "no_generation",
-        "visibility_timeout",
-        "artifact_of_other_stream",
     )
 
 

@@ -133,7 +133,7 @@ class ShelfReader:
         self._leasing = threading.Lock()
         self._taking: str | None = None
         self._failing: SwapFailure | None = None
-        """What the last proof of a generation said."""
+        """Of the last check of canaries, if it failed."""
 
     def ready(self, table: SearchedTable) -> ServedGenerations | None:
         """What to search, without a look at anything; None if it must be opened first."""

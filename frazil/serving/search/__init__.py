@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from frazil.serving.search.generation_swap import SwapFailure as SwapFailure
     from frazil.serving.search.generation_swap import SwapResult as SwapResult
     from frazil.serving.search.query import Allowed as Allowed
-    from frazil.serving.search.query import Ask as Ask
     from frazil.serving.search.query import Hit as Hit
+    from frazil.serving.search.query import SearchQuery as SearchQuery
     from frazil.serving.search.query import SearchResult as SearchResult
     from frazil.serving.search.ranked_search import SearchState as SearchState
     from frazil.serving.search.searchable import Searchable as Searchable

@@ -1,4 +1,4 @@
-"""Where fresh documents are kept: slots that are filled one after the other and never change.
+"""Fresh slots: places of fresh documents, filled one after the other and never changed.
 
 A view of the past is the number of slots that were filled then, and which of them counted. So a query needs no copy,
 and a writer does not wait for queries.

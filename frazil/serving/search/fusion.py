@@ -1,4 +1,4 @@
-"""One ranking from several: reciprocal rank fusion.
+"""Fusion of rankings: one from several, by reciprocal ranks.
 
 Scores of different searches cannot be compared (a cosine, a BM25), their ranks can. A hit is worth
 weight / (60 + rank) in each ranking that has it, and the sum decides [Cormack, Clarke, Büttcher 2009].

@@ -79,6 +79,7 @@ class ServedGenerations:
         self._previous: ArtifactEntry | None = None
         self._over: list[Generation] = []
         self._trouble: SwapFailure | None = None
+        self._closed = False
 
     @contextmanager
     def reading(self) -> Iterator[SearchState]:
@@ -161,9 +162,14 @@ class ServedGenerations:
             trouble=self._trouble,
         )
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Answer no more; readers finish."""
         with self._swapping, self._rebinding:
+            self._closed = True
             view, self._view = self._view, None
             if view is not None and view.generation is not None:
                 view.generation.retire()

@@ -9,13 +9,13 @@ from frazil.embedding import Chunk
 from frazil.errors import InvalidInput
 from frazil.serving.search.fresh_documents import FreshView
 from frazil.serving.search.generation import Generation
-from frazil.serving.search.query import Ask, Hit
+from frazil.serving.search.query import Hit, SearchQuery
 from frazil.serving.search.ranking import Ranked
 from frazil.serving.search.searchable import Searchable
 from frazil.serving.text.query_syntax import TextQuery, read_query
 from frazil.serving.text.snippet import TextSnippet, best_snippet
 
-_NOTHING_ASKED = read_query("", ())
+_NO_WORDS = read_query("", ())
 _CHUNK_COLUMNS = ("number", "start", "end", "text")
 
 
@@ -38,22 +38,22 @@ class RankedHit(NamedTuple):
 def hydrate(
     searchable: Searchable,
     view: FreshView,
-    ask: Ask,
-    query: TextQuery | None,
+    query: SearchQuery,
+    words: TextQuery | None,
     best: Sequence[tuple[HitPlace, float]],
     by_vector: Ranked,
     by_text: Ranked,
 ) -> tuple[Hit, ...]:
-    columns = _columns(searchable, ask)
-    found = _found(view, ask, best, by_vector, by_text)
-    chunks = _chunks(view, [one.piece for one in found if one.piece is not None]) if ask.passages else {}
-    shown_from = searchable.text if ask.snippet_characters and ask.mode != "vector" else ()
+    columns = _columns(searchable, query)
+    found = _found(view, query, best, by_vector, by_text)
+    chunks = _chunks(view, [one.piece for one in found if one.piece is not None]) if query.passages else {}
+    shown_from = searchable.text if query.snippet_characters and query.mode != "vector" else ()
     rows = _rows(searchable, view, [one.number for one in found], {*columns, *searchable.key, *shown_from})
     behind = 0 if view.generation is None else view.generation.rows
     answer = []
     for one in found:
         row, chunk = rows[one.number], None if one.piece is None else chunks.get(one.piece)
-        shown, column = _snippet(searchable, ask, query, row, chunk, worded=one.is_worded)
+        shown, column = _snippet(searchable, query, words, row, chunk, worded=one.is_worded)
         answer.append(
             Hit(
                 key=searchable.key_of(row),
@@ -71,7 +71,7 @@ def hydrate(
 
 
 def _found(
-    view: FreshView, ask: Ask, best: Sequence[tuple[HitPlace, float]], by_vector: Ranked, by_text: Ranked
+    view: FreshView, query: SearchQuery, best: Sequence[tuple[HitPlace, float]], by_vector: Ranked, by_text: Ranked
 ) -> list[RankedHit]:
     # All at once: taking numbers out of arrays one by one is half the work for ten hits.
     near, pieces, near_scores = by_vector.numbers.tolist(), by_vector.pieces.tolist(), by_vector.scores.tolist()
@@ -83,21 +83,21 @@ def _found(
             found.append(RankedHit(worded[at_worded], None, score, None, text_score, is_worded=True))
             continue
         piece = pieces[at_near]
-        number = near[at_near] if ask.by_document else _home(view, piece)
+        number = near[at_near] if query.by_document else _home(view, piece)
         found.append(RankedHit(number, piece, score, near_scores[at_near], text_score, at_worded is not None))
     return found
 
 
-def _columns(searchable: Searchable, ask: Ask) -> tuple[str, ...]:
+def _columns(searchable: Searchable, query: SearchQuery) -> tuple[str, ...]:
     known = searchable.schema.names
-    if ask.columns is None:
+    if query.columns is None:
         return tuple(known)
-    for name in ask.columns:
+    for name in query.columns:
         if name not in known:
             raise InvalidInput(
                 f"{searchable.table} has no column {name!r}", code="unknown_column", hint=f"it has {', '.join(known)}"
             )
-    return ask.columns
+    return query.columns
 
 
 def _rows(
@@ -152,25 +152,30 @@ def _old_chunks(generation: Generation, ordinals: Sequence[int]) -> dict[int, Ch
 
 def _snippet(
     searchable: Searchable,
-    ask: Ask,
-    query: TextQuery | None,
+    query: SearchQuery,
+    words: TextQuery | None,
     row: Mapping[str, Any],
     chunk: Chunk | None,
     *,
     worded: bool,
 ) -> tuple[TextSnippet | None, str]:
     """From the column that shows most of the words, if it was found by them; else from the chunk."""
-    if not ask.snippet_characters:
+    if not query.snippet_characters:
         return None, ""
-    asked = query if query is not None else _NOTHING_ASKED
+    looked_for = words if words is not None else _NO_WORDS
     language = searchable.language
     if worded:
-        columns = [name for name in searchable.text if row[name] and (ask.fields is None or name in ask.fields)]
+        columns = [name for name in searchable.text if row[name] and (query.fields is None or name in query.fields)]
         shown = [
-            (best_snippet(asked, row[name], column=name, language=language, characters=ask.snippet_characters), name)
+            (
+                best_snippet(
+                    looked_for, row[name], column=name, language=language, characters=query.snippet_characters
+                ),
+                name,
+            )
             for name in columns
         ]
         return max(shown, key=lambda one: len(one[0].marks), default=(None, ""))
     if chunk is None:
         return None, ""
-    return best_snippet(asked, chunk.text, column="", language=language, characters=ask.snippet_characters), ""
+    return best_snippet(looked_for, chunk.text, column="", language=language, characters=query.snippet_characters), ""

@@ -1,16 +1,16 @@
-"""What is asked of a search, what it may see, and what it answers."""
+"""Search query: what a search looks for, what it may see, and its result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from frazil.embedding import Chunk, unit
 from frazil.errors import InvalidInput
-from frazil.requests import MAX_K, Mode
+from frazil.requests import Mode
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.bitmap import Bitmap
 from frazil.serving.search.searchable import Key
@@ -22,8 +22,8 @@ _IS_ONE = 1e-6
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One question. Refused here if it makes no sense for any table; `InvalidInput` says what to change."""
+class SearchQuery:
+    """One query of the engine. `InvalidInput` says what to change where its fields contradict each other."""
 
     text: str | None = None
     vector: Vectors | None = None
@@ -47,24 +47,14 @@ class Ask:
     """Whether a hit found by its vector shows the chunk."""
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise _wrong(f"there is no mode {self.mode!r}", f"one of {', '.join(get_args(Mode))}")
-        if not 1 <= self.k <= MAX_K:
-            raise _wrong(
-                f"k = {self.k} is not from 1 to {MAX_K}", "ask for fewer, and for the next with offset", "bad_k"
-            )
         if not 0 <= self.offset <= MAX_REACH - self.k:
             raise _wrong(
                 f"offset = {self.offset} is not from 0 to {MAX_REACH - self.k}", "narrow the search by a filter"
             )
         if self.text is None and (self.vector is None or self.mode != "vector"):
             raise _wrong(f"a search of mode {self.mode} needs a text", "give `query`")
-        if self.min_score is not None and np.isnan(self.min_score):
-            raise _wrong("min_score is not a number", "leave it out")
         if not self.by_document and self.mode != "vector":
             raise _wrong("single chunks are found by vector only", 'say mode "vector", or group by document')
-        if not 0 <= self.snippet_characters <= 10_000:
-            raise _wrong(f"a snippet of {self.snippet_characters} characters", "from 0 to 10,000")
         if self.vector is not None:
             object.__setattr__(self, "vector", _direction(self.vector))
 
@@ -125,5 +115,5 @@ def _direction(vector: Vectors) -> Vectors:
     return direction
 
 
-def _wrong(message: str, hint: str, code: str = "bad_search") -> InvalidInput:
-    return InvalidInput(message, code=code, hint=hint)
+def _wrong(message: str, hint: str) -> InvalidInput:
+    return InvalidInput(message, code="bad_search", hint=hint)

@@ -17,7 +17,7 @@ from frazil.serving.search.fresh_documents import FreshView
 from frazil.serving.search.fusion import Ranking, fuse
 from frazil.serving.search.generation import Generation, Mask
 from frazil.serving.search.hydration import HitPlace, hydrate
-from frazil.serving.search.query import Allowed, Ask, SearchResult
+from frazil.serving.search.query import Allowed, SearchQuery, SearchResult
 from frazil.serving.search.ranking import NOTHING, Floats, Ranked, joined, ranked
 from frazil.serving.search.searchable import Searchable
 from frazil.serving.text.query_syntax import TextQuery, read_query
@@ -31,8 +31,8 @@ _FUSED = 100
 
 
 @dataclass(frozen=True)
-class _Sight:
-    """What of one state a search may see."""
+class _Scope:
+    """The documents of one state that a search may see."""
 
     view: FreshView
     rows: Bitmap | None
@@ -57,71 +57,73 @@ class SearchState:
     def generation(self) -> Generation | None:
         return self.view.generation
 
-    def search(self, ask: Ask, allowed: Allowed | None = None) -> SearchResult:
+    def search(self, query: SearchQuery, allowed: Allowed | None = None) -> SearchResult:
         """Answer from this state and no other. The caller is a reader of its generation meanwhile."""
         view, generation = self.view, self.view.generation
-        query, vector = _understood(self.searchable, ask)
-        sight = _sight(view, allowed or Allowed(), by_vector=vector is not None)
-        depth = _depth(ask)
-        by_vector = NOTHING if vector is None else _by_vector(sight, vector, depth, by_document=ask.by_document)
-        by_text = NOTHING if query is None or ask.mode == "vector" else _by_text(sight, query, depth, ask)
-        best = _best(ask, by_vector, by_text)
-        if ask.min_score is not None:
-            best = [(at, score) for at, score in best if score >= ask.min_score]
+        words, vector = _words_and_vector(self.searchable, query)
+        scope = _scope(view, allowed or Allowed(), by_vector=vector is not None)
+        depth = _depth(query)
+        by_vector = NOTHING if vector is None else _by_vector(scope, vector, depth, by_document=query.by_document)
+        by_text = NOTHING if words is None or query.mode == "vector" else _by_text(scope, words, depth, query)
+        best = _fused(query, by_vector, by_text)
+        if query.min_score is not None:
+            best = [(at, score) for at, score in best if score >= query.min_score]
         return SearchResult(
-            hits=hydrate(self.searchable, view, ask, query, best[ask.offset : ask.reach], by_vector, by_text),
+            hits=hydrate(self.searchable, view, query, words, best[query.offset : query.reach], by_vector, by_text),
             generation=None if generation is None else generation.name,
             snapshot_id=None if generation is None else generation.manifest.cut.snapshot_id,
             position=view.head,
-            fresh_searched=int(sight.slots.sum()),
-            ignored=() if query is None else query.ignored,
+            fresh_searched=int(scope.slots.sum()),
+            ignored=() if words is None else words.ignored,
         )
 
 
-def _understood(searchable: Searchable, ask: Ask) -> tuple[TextQuery | None, Vectors | None]:
+def _words_and_vector(searchable: Searchable, query: SearchQuery) -> tuple[TextQuery | None, Vectors | None]:
     """The words and the vector that this mode looks for."""
-    if ask.mode != "text" and searchable.model is None:
+    if query.mode != "text" and searchable.model is None:
         raise InvalidInput(
             f"{searchable.table} has no vectors",
             code="no_vectors",
             hint='search it with mode "text", or declare a model',
         )
-    if ask.mode != "vector" and not searchable.text:
+    if query.mode != "vector" and not searchable.text:
         raise InvalidInput(
             f"{searchable.table} has no text columns", code="no_text", hint='search it with mode "vector"'
         )
-    for name in ask.fields or ():
+    for name in query.fields or ():
         if name not in searchable.text:
             raise InvalidInput(
                 f"{name!r} is not a text column", code="bad_weights", hint=f"text columns: {', '.join(searchable.text)}"
             )
-    words = searchable.text if ask.fields is None else tuple(name for name in searchable.text if name in ask.fields)
-    query = None if ask.text is None else read_query(ask.text, words)
-    if ask.mode == "text":
-        return query, None
-    return query, _vector(searchable, ask)
+    columns = (
+        searchable.text if query.fields is None else tuple(name for name in searchable.text if name in query.fields)
+    )
+    words = None if query.text is None else read_query(query.text, columns)
+    if query.mode == "text":
+        return words, None
+    return words, _vector(searchable, query)
 
 
-def _vector(searchable: Searchable, ask: Ask) -> Vectors | None:
+def _vector(searchable: Searchable, query: SearchQuery) -> Vectors | None:
     assert searchable.model is not None
-    if ask.vector is not None:
-        if len(ask.vector) != searchable.model.dims:
+    if query.vector is not None:
+        if len(query.vector) != searchable.model.dims:
             raise InvalidInput(
-                f"the query vector has {len(ask.vector)} dimensions, those of the table have {searchable.model.dims}",
+                f"the query vector has {len(query.vector)} dimensions, those of the table have {searchable.model.dims}",
                 code="wrong_dimension",
                 hint=f"embed the query with the model {searchable.model.name}",
             )
-        return ask.vector
-    assert ask.text is not None
-    vector: Vectors = searchable.model.embed([ask.text])[0]
+        return query.vector
+    assert query.text is not None
+    vector: Vectors = searchable.model.embed([query.text])[0]
     if vector.any():
         return vector
-    if ask.mode == "hybrid":
+    if query.mode == "hybrid":
         return None
     raise InvalidInput("the query has no words that the model knows", code="empty_query", hint="say what to look for")
 
 
-def _sight(view: FreshView, allowed: Allowed, *, by_vector: bool) -> _Sight:
+def _scope(view: FreshView, allowed: Allowed, *, by_vector: bool) -> _Scope:
     rows, generation = view.visible_rows, view.generation
     if allowed.rows is None or generation is None:
         chunks = view.visible_chunks if by_vector else None
@@ -136,96 +138,98 @@ def _sight(view: FreshView, allowed: Allowed, *, by_vector: bool) -> _Sight:
             raise ValueError(f"the filter is over {allowed.fresh.size} fresh documents, there are {view.count}")
         slots = np.zeros(len(view.live), np.bool_)
         slots[view.live_slots[allowed.fresh.mask()]] = True
-    return _Sight(view, rows, chunks, slots)
+    return _Scope(view, rows, chunks, slots)
 
 
-def _depth(ask: Ask) -> int:
-    if ask.mode != "hybrid":
-        return ask.reach
+def _depth(query: SearchQuery) -> int:
+    if query.mode != "hybrid":
+        return query.reach
     depth = _FUSED
-    while depth < ask.reach:
+    while depth < query.reach:
         depth *= 2
     return depth
 
 
-def _by_vector(sight: _Sight, query: Vectors, wanted: int, *, by_document: bool) -> Ranked:
+def _by_vector(scope: _Scope, vector: Vectors, wanted: int, *, by_document: bool) -> Ranked:
     """Documents by their nearest chunk; or chunks, each with a number of its own."""
-    generation, view = sight.view.generation, sight.view
+    generation, view = scope.view.generation, scope.view
     old, behind = NOTHING, 0
     if generation is not None and generation.index is not None and generation.index.rows:
-        index, seen = generation.index, sight.chunks
+        index, seen = generation.index, scope.chunks
         behind = index.rows
         total = index.rows if seen is None else seen.count
         if total:
             old = ranked(
-                lambda count: _row(index.search(query, count, allowed=seen)),
+                lambda count: _row(index.search(vector, count, allowed=seen)),
                 wanted,
                 total,
                 homes=generation.documents if by_document and not generation.is_row_by_row else None,
                 widest=WIDEST_VECTORS,
-                everything=lambda count: _row(search_exactly(index.vectors, query.reshape(1, -1), count, allowed=seen)),
+                everything=lambda count: _row(
+                    search_exactly(index.vectors, vector.reshape(1, -1), count, allowed=seen)
+                ),
             )
-    if not len(view.vectors) or not sight.slots.any():
+    if not len(view.vectors) or not scope.slots.any():
         return old
-    chunks = Bitmap.of_mask(sight.slots[view.homes])
+    chunks = Bitmap.of_mask(scope.slots[view.homes])
     new = ranked(
-        lambda count: _row(search_exactly(view.vectors, query.reshape(1, -1), count, allowed=chunks)),
+        lambda count: _row(search_exactly(view.vectors, vector.reshape(1, -1), count, allowed=chunks)),
         wanted,
         chunks.count,
         homes=view.homes if by_document else None,
         widest=chunks.count,
     )
-    moved = Ranked(new.scores, new.numbers + (sight.offset if by_document else behind), new.pieces + behind)
+    moved = Ranked(new.scores, new.numbers + (scope.offset if by_document else behind), new.pieces + behind)
     return joined(old, moved, wanted)
 
 
-def _by_text(sight: _Sight, query: TextQuery, wanted: int, ask: Ask) -> Ranked:
-    generation, view = sight.view.generation, sight.view
+def _by_text(scope: _Scope, words: TextQuery, wanted: int, query: SearchQuery) -> Ranked:
+    generation, view = scope.view.generation, scope.view
     old, text = NOTHING, None if generation is None else generation.text
     if text is not None and text.rows:
-        seen = sight.rows
+        seen = scope.rows
         old = ranked(
-            lambda count: text.search(query, count, allowed=seen, weights=ask.fields),
+            lambda count: text.search(words, count, allowed=seen, weights=query.fields),
             wanted,
             text.rows if seen is None else seen.count,
             widest=WIDEST_TEXT,
             is_exact=text.is_one_segment,
         )
-    if not sight.slots.any():
+    if not scope.slots.any():
         return old
-    slots = Bitmap.of_mask(sight.slots)
+    slots = Bitmap.of_mask(scope.slots)
     new = ranked(
-        lambda count: view.slots.search(query, count, allowed=slots, like=text, weights=ask.fields),
+        lambda count: view.slots.search(words, count, allowed=slots, like=text, weights=query.fields),
         wanted,
         slots.count,
         widest=WIDEST_TEXT,
     )
-    return joined(old, Ranked(new.scores, new.numbers + sight.offset, new.pieces), wanted)
+    return joined(old, Ranked(new.scores, new.numbers + scope.offset, new.pieces), wanted)
 
 
-def _best(ask: Ask, by_vector: Ranked, by_text: Ranked) -> list[tuple[HitPlace, float]]:
+def _fused(query: SearchQuery, by_vector: Ranked, by_text: Ranked) -> list[tuple[HitPlace, float]]:
     """Which places of the rankings are the answer, best first, each with its score."""
-    if ask.mode == "vector":
+    if query.mode == "vector":
         return [(HitPlace(at, None), score) for at, score in enumerate(by_vector.scores.tolist())]
-    if ask.mode == "text":
+    if query.mode == "text":
         return [(HitPlace(None, at), score) for at, score in enumerate(by_text.scores.tolist())]
     near, worded = by_vector.numbers.tolist(), by_text.numbers.tolist()
     fused: dict[int, float] = {}
     depth = _FUSED
-    while len(fused) < ask.reach:
-        rankings = [Ranking(near[:depth], ask.vector_weight), Ranking(worded[:depth], ask.text_weight)]
+    while len(fused) < query.reach:
+        rankings = [Ranking(near[:depth], query.vector_weight), Ranking(worded[:depth], query.text_weight)]
         # Equals by rank are ordered by number, whichever ranking has them.
         for number, score in sorted(fuse(rankings, 2 * depth), key=lambda scored: (-scored[1], scored[0])):
             fused.setdefault(number, score)
         if depth >= max(len(near), len(worded)):
             break
         depth *= 2
-    best = list(fused.items())[: ask.reach]
+    best = list(fused.items())[: query.reach]
     places_near = {number: at for at, number in enumerate(near)}
     places_worded = {number: at for at, number in enumerate(worded)}
     return [(HitPlace(places_near.get(number), places_worded.get(number)), score) for number, score in best]
 
 
 def _row(found: tuple[Floats, Ordinals]) -> tuple[Floats, Ordinals]:
-    """The answer to the one query that was asked."""
+    """The result of the one query that was asked."""
     return found[0][0], found[1][0]

@@ -1,4 +1,4 @@
-"""How the documents of a table are searched: what makes a row a document, its text and its pieces."""
+"""Searchable: a table as the search engine knows it, from rows to documents, texts and pieces."""
 
 from __future__ import annotations
 

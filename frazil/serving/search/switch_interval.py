@@ -1,4 +1,4 @@
-"""Short turns: threads pass the interpreter on ten times as often while a generation is opened beside another.
+"""Switch interval: threads pass the interpreter on ten times as often while a generation is opened beside another.
 
 Python lets a thread that computes keep the interpreter for 5 ms before another one gets it, and a query asks for it
 some ten times. With turns of half a millisecond the slowest query during swaps took 0.7 to 2.7 times the usual p99,
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 SHORT_SECONDS = 0.0005
 
 
-class _Turns:
-    """How many want short ones: several tables may swap at once."""
+class _SwitchInterval:
+    """The number of those who want it short: several tables may swap at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,13 +37,13 @@ class _Turns:
                 sys.setswitchinterval(self._usual)
 
 
-_TURNS = _Turns()
+_INTERVAL = _SwitchInterval()
 
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    _TURNS.shorten()
+    _INTERVAL.shorten()
     try:
         yield
     finally:
-        _TURNS.restore()
+        _INTERVAL.restore()

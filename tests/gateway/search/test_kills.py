@@ -20,7 +20,7 @@ from frazil.gateway.search import shelf_reader
 from frazil.lake.catalog import Lake, open_lake
 from frazil.serving.artifacts import ArtifactEntry, Shelf
 from frazil.serving.artifacts.register import Policy
-from frazil.serving.search import Ask
+from frazil.serving.search import SearchQuery
 from frazil.storage import Warehouse
 from tests.contract.servers import running_nats
 from tests.flow.product import Parts, eventually, nats_access, new_folder
@@ -33,7 +33,7 @@ _POINT = re.compile(r"crash_point\(\"(\w+)\"\)")
 # What is over is old at once, readers are forgotten at once, and two are kept.
 AGED = Policy(keep=2, grace_seconds=-60, silent_seconds=-60, lease_seconds=-1)
 OF_CANARIES = ("served_canary_failed", "served_withdrawn")
-ASK = Ask("parse a date", mode="vector", k=3)
+ASK = SearchQuery("parse a date", mode="vector", k=3)
 
 
 def _points(*modules: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from frazil.serving import Bitmap
 from frazil.serving.artifacts import ArtifactEntry
-from frazil.serving.search import Allowed, Ask, DocumentChange, SearchResult, SearchState
+from frazil.serving.search import Allowed, DocumentChange, SearchQuery, SearchResult, SearchState
 from frazil.serving.search.fusion import Ranking, fuse
 from frazil.serving.text.analysis import stems
 from tests.serving.search.world import TEXT, Row, World, document, search, searchable
@@ -184,7 +184,7 @@ class Story:
     def by_vector(self, year: int | None, allowed: Any) -> None:
         query = self.choose.choice(sentences()[:1200])
         k, offset = self.choose.choice([1, 3, 10, 100]), self.choose.choice([0, 0, 2])
-        found = search(self.serving, Ask(query, mode="vector", k=k, offset=offset), allowed)
+        found = search(self.serving, SearchQuery(query, mode="vector", k=k, offset=offset), allowed)
         documents = self.checked(found, year)
         scores = nearest(documents.values(), query)
         expected = sorted(scores.values(), reverse=True)[offset : offset + k]
@@ -198,7 +198,7 @@ class Story:
         )
         common = self.choose.choice(["return", "the", "value", "string"])
         text = " ".join([common, *some, *(f"+{word}" for word in required), *(f"-{word}" for word in excluded)])
-        found = search(self.serving, Ask(text, mode="text", k=200), allowed)
+        found = search(self.serving, SearchQuery(text, mode="text", k=200), allowed)
         documents = self.checked(found, year)
         assert {hit.key[0] for hit in found.hits} == worded(documents.values(), [common, *some], required, excluded)
         scores = [hit.score for hit in found.hits]
@@ -206,10 +206,10 @@ class Story:
 
     def by_both(self, year: int | None, allowed: Any) -> None:
         query = " ".join(self.choose.choice(sentences()[:1200]).split()[:6])
-        found = search(self.serving, Ask(query, k=10, text_weight=0.5), allowed)
+        found = search(self.serving, SearchQuery(query, k=10, text_weight=0.5), allowed)
         self.checked(found, year)
-        near = search(self.serving, Ask(query, mode="vector", k=200), allowed)
-        by_words = search(self.serving, Ask(query, mode="text", k=200), allowed)
+        near = search(self.serving, SearchQuery(query, mode="vector", k=200), allowed)
+        by_words = search(self.serving, SearchQuery(query, mode="text", k=200), allowed)
         rankings = [
             Ranking([hit.key for hit in near.hits]),
             Ranking([hit.key for hit in by_words.hits], weight=0.5),

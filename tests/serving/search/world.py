@@ -16,7 +16,7 @@ from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactEntry, ArtifactSource
 from frazil.serving.artifacts import ArtifactModel as BuiltModel
 from frazil.serving.artifacts.parts import IndexPart, TextPart
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.search import Allowed, Ask, Searchable, SearchResult, SearchState, ServedGenerations
+from frazil.serving.search import Allowed, Searchable, SearchQuery, SearchResult, SearchState, ServedGenerations
 from frazil.serving.text import TextLayout
 from frazil.serving.vectors.config import IndexConfig
 from frazil.storage import Warehouse
@@ -84,7 +84,7 @@ def source(
 
 
 def search(
-    generations: ServedGenerations, ask: Ask, allowed: Callable[[SearchState], Allowed] | None = None
+    generations: ServedGenerations, ask: SearchQuery, allowed: Callable[[SearchState], Allowed] | None = None
 ) -> SearchResult:
     """One question over the current state; `allowed` judges the documents of that state."""
     with generations.reading() as state:

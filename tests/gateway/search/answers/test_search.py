@@ -109,6 +109,6 @@ async def test_expired_snapshots_between_the_artifact_and_now(
     iceberg.maintenance.expire_snapshots().by_ids(oldest).commit()
     await house.running.gateway.directory.refresh()
     # Sums tell that nothing but events came: the ids are not looked at, of which there may be millions.
-    monkeypatch.setattr("frazil.gateway.search.changes._MOST_COMPARED", 0)
+    monkeypatch.setattr("frazil.gateway.search.changed_documents._MOST_COMPARED", 0)
     for freshness in ("live", "committed"):
         assert sorted(await house.ids(table, "harbour", freshness=freshness)) == ["a", "n0", "n1", "n2"]

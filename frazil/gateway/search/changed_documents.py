@@ -1,4 +1,4 @@
-"""Reading what changed: the events from a position on, the rows of loads, and what is no longer there."""
+"""Changed documents: the events from a position on, the rows of loads, and what is no longer there."""
 
 # ruff: noqa: S608 (names are quoted here, numbers are numbers)
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MOST_COMPARED = 2_000_000
 _WRAP = 1 << 64
 
 
-class TooMuch(FreshFull):
+class TooManyChanges(FreshFull):
     """More changed than is kept in memory: it was not even read."""
 
 
-Made = Callable[[], list[DocumentChange]]
+MakeChanges = Callable[[], list[DocumentChange]]
 """Makes changes of rows: thousands of them are work for a thread, not for the loop."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    make: Made
+    make: MakeChanges
     upto: int
 
     @property
@@ -49,8 +49,8 @@ def _none() -> list[DocumentChange]:
     return []
 
 
-class Reader:
-    """Reads through the query workers, where the snapshot and the tail are one relation already."""
+class ChangedDocuments:
+    """Read through the query workers, where the snapshot and the tail are one relation already."""
 
     def __init__(self, pool: QueryPool, searchable: Searchable, *, max_documents: int) -> None:
         self._pool = pool
@@ -85,8 +85,8 @@ class Reader:
         return Changes(partial(self._states if taken.is_entity else self._written, rows), read[0].end)
 
     async def loaded(
-        self, cut: TableCut, reading: SearchState, seen: int | None, position: int, *, seconds: float
-    ) -> Made | None:
+        self, cut: TableCut, state: SearchState, seen: int | None, position: int, *, seconds: float
+    ) -> MakeChanges | None:
         """What came to the log, or went, beside its events, since this snapshot, up to that of the cut.
 
         `position` is where these changes are put; the rows' own would be below that of every event.
@@ -95,22 +95,22 @@ class Reader:
             return None
         arrived = loads_since_snapshot(cut.table, seen)
         if arrived.rewritten:
-            if await self._adds_up(cut, reading, seconds):
+            if await self._adds_up(cut, state, seconds):
                 return None
-            return await self._compared(cut, reading, position, seconds)
+            return await self._compared(cut, state, position, seconds)
         return await self._of_loads(cut, arrived.loads, position, seconds) if arrived.loads else None
 
-    async def _of_loads(self, cut: TableCut, loads: Iterable[int], position: int, seconds: float) -> Made:
+    async def _of_loads(self, cut: TableCut, loads: Iterable[int], position: int, seconds: float) -> MakeChanges:
         listed = ", ".join(str(load) for load in sorted(set(loads)))
         rows = await self._committed(cut, f"* FROM %s WHERE _seq IN ({listed})", seconds)
         return partial(self._put, rows, position)
 
-    async def _adds_up(self, cut: TableCut, reading: SearchState, seconds: float) -> bool:
+    async def _adds_up(self, cut: TableCut, state: SearchState, seconds: float) -> bool:
         """Whether the generation has the very loads that the table has, and as many of its events: by their sums.
 
         Snapshots expire by the hundred between two builds, and looking at every id would take long.
         """
-        generation = reading.generation
+        generation = state.generation
         if generation is None:
             return False
         watermark = generation.watermark
@@ -119,20 +119,20 @@ class Reader:
             f"count(*) FILTER (_seq >= 0 AND _seq < {watermark}) FROM %s"
         )
         there = [column[0].as_py() for column in (await self._committed(cut, select, seconds)).columns]
-        here = await asyncio.to_thread(_sums, reading)
+        here = await asyncio.to_thread(_sums, state)
         return (there[0], int(there[1] or 0) % _WRAP, there[2]) == here
 
-    async def _compared(self, cut: TableCut, reading: SearchState, position: int, seconds: float) -> Made:
+    async def _compared(self, cut: TableCut, state: SearchState, position: int, seconds: float) -> MakeChanges:
         """The difference between what is searched and the snapshot, found by looking at all ids of both."""
         short, watermark = cut.table.spec.short_name, cut.table.watermark
         if cut.table.rows > _MOST_COMPARED:
-            raise TooMuch(
+            raise TooManyChanges(
                 f"rows of {short!r} were replaced or removed since its artifact was built",
                 hint=f"build a new one: frazil build {short}",
                 retry_after_seconds=10.0,
             )
         rows = await self._committed(cut, "_id, _seq FROM %s", seconds, most=_MOST_COMPARED)
-        gone, loads = await asyncio.to_thread(_difference, rows, reading, watermark)
+        gone, loads = await asyncio.to_thread(_difference, rows, state, watermark)
         came = await self._of_loads(cut, loads, position, seconds) if loads else _none
         return lambda: [*(DocumentChange(position, (id_,), None) for id_ in gone), *came()]
 
@@ -155,7 +155,7 @@ class Reader:
         query = Query(sql, owner=_OWNER, format="arrow", max_rows=limit, max_bytes=_MOST_BYTES, timeout_seconds=seconds)
         result = await self._pool.run(query, relations)
         if result.truncated:
-            raise TooMuch(
+            raise TooManyChanges(
                 f"more than {limit:,} documents of {cut.short_name!r} are newer than its artifact",
                 hint=f"build one: frazil build {cut.short_name}",
                 retry_after_seconds=10.0,
@@ -212,27 +212,27 @@ def _asked(name: str) -> str:
     return f"{name} asked"
 
 
-def _sums(reading: SearchState) -> tuple[int, int, int]:
+def _sums(state: SearchState) -> tuple[int, int, int]:
     """How many rows of loads are searched, the sum of their positions, and how many events."""
-    assert reading.generation is not None
-    positions = reading.generation.contents.rows.column("_seq").to_numpy()
-    if (hidden := reading.view.hidden) is not None:
+    assert state.generation is not None
+    positions = state.generation.contents.rows.column("_seq").to_numpy()
+    if (hidden := state.view.hidden) is not None:
         positions = positions[~hidden]
-    fresh = [reading.view.slots.documents[slot].row["_seq"] for slot in reading.view.live_slots]
+    fresh = [state.view.slots.documents[slot].row["_seq"] for slot in state.view.live_slots]
     loaded = positions[positions < 0]
     put = [at for at in fresh if at < 0]
     total = (int(np.add.reduce(loaded, dtype=np.int64)) + sum(put)) % _WRAP
     return len(loaded) + len(put), total, len(positions) - len(loaded)
 
 
-def _difference(there_now: pa.Table, reading: SearchState, watermark: int) -> tuple[list[str], set[int]]:
+def _difference(there_now: pa.Table, state: SearchState, watermark: int) -> tuple[list[str], set[int]]:
     """The ids that are searched and not in the table, and the loads of which the table has rows that are not."""
     there = set(_pairs(there_now))
     known: set[tuple[str, int]] = set()
-    if reading.generation is not None:
-        rows, hidden = reading.generation.contents.rows.select(["_id", "_seq"]), reading.view.hidden
+    if state.generation is not None:
+        rows, hidden = state.generation.contents.rows.select(["_id", "_seq"]), state.view.hidden
         known = set(_pairs(rows if hidden is None else rows.filter(pa.array(~hidden))))
-    fresh = [reading.view.slots.documents[slot].row for slot in reading.view.live_slots]
+    fresh = [state.view.slots.documents[slot].row for slot in state.view.live_slots]
     known |= {(row["_id"], row["_seq"]) for row in fresh if row["_seq"] < watermark}
     left = {id_ for id_, _ in there}
     return [id_ for id_, _ in known - there if id_ not in left], {seq for _, seq in there - known if seq < 0}

@@ -16,11 +16,11 @@ from frazil.errors import Conflict, FrazilError, Unavailable
 from frazil.serving.artifacts import ArtifactEntry, ArtifactRefused
 from frazil.serving.artifacts.engine_versions import running_engines
 from frazil.serving.search import (
-    Ask,
     DocumentChange,
     FreshDocuments,
     FreshGap,
     Generation,
+    SearchQuery,
     SearchResult,
     ServedGenerations,
 )
@@ -28,10 +28,10 @@ from tests.serving.artifacts.samples import TABLE
 from tests.serving.search.world import World, document, search, searchable
 
 QUERIES = (
-    Ask("parse a date from a string", mode="vector", k=50, snippet_characters=0),
-    Ask("the return value of a function", mode="text", k=50),
-    Ask("open file -socket", mode="text", k=50),
-    Ask("threads that wait for a lock", mode="hybrid", k=50),
+    SearchQuery("parse a date from a string", mode="vector", k=50, snippet_characters=0),
+    SearchQuery("the return value of a function", mode="text", k=50),
+    SearchQuery("open file -socket", mode="text", k=50),
+    SearchQuery("threads that wait for a lock", mode="hybrid", k=50),
 )
 SWAPS = 300
 PATIENCE_SECONDS = 120.0
@@ -164,7 +164,7 @@ def test_an_older_one_needs_to_be_asked_for(world: World, entries: list[Artifact
     assert serving.status().generation == newer.generation
     serving.swap(entries[0], going_back=True)
     assert serving.status().trouble is None
-    found = search(serving, Ask("title:between", mode="text"))
+    found = search(serving, SearchQuery("title:between", mode="text"))
     assert [(hit.key, hit.fresh) for hit in found.hits] == [(("d9",), True)], "what came after it is fresh again"
     serving.close()
 
@@ -187,7 +187,7 @@ def test_what_only_a_rollback_needs_can_be_given_up(world: World, entries: list[
     serving.apply([DocumentChange(120, ("fresh",), {**document(2), "_id": "fresh"})], 130)
     serving.forget_older()
     assert (serving.fresh.floor, serving.fresh.head, len(serving.fresh)) == (100, 130, 1)
-    found = search(serving, Ask("value", mode="vector", k=100))
+    found = search(serving, SearchQuery("value", mode="vector", k=100))
     assert found.position == 130 and len(found.hits) == 31
     serving.close()
 

@@ -16,11 +16,11 @@ from frazil.errors import InvalidInput, NotFound, Unavailable
 from frazil.gateway.search.shelf_reader import ShelfReader
 from frazil.lake.derived import drop_embeddings
 from frazil.serving import Profile, Profiles
-from frazil.serving.search import Ask, DocumentChange, SearchResult
+from frazil.serving.search import DocumentChange, SearchQuery, SearchResult
 from tests.gateway.search.place import BY_CLOCK, NOTES, Place, moved_away, until, wrong_canaries
 from tests.serving.search.world import document, search
 
-ASK = Ask("parse a date from a string", mode="vector", k=5)
+ASK = SearchQuery("parse a date from a string", mode="vector", k=5)
 
 
 def years(found: SearchResult) -> set[int]:
@@ -140,12 +140,12 @@ async def test_vectors_that_users_bring(place: Place) -> None:
         await until(lambda: half.told("own").get("generation") == entry.generation, "it is served")
         served = await half.of(name="own")
         assert half.told("own")["model"] == "own" and served.searchable.vector == "embedding"
-        found = search(served, Ask(vector=np.array([0, 1, 0]), mode="vector", k=3))
+        found = search(served, SearchQuery(vector=np.array([0, 1, 0]), mode="vector", k=3))
         assert {hit.key[0] for hit in found.hits} == {"d1", "d4", "d7"}
         with pytest.raises(InvalidInput) as refused:
-            search(served, Ask("tea", mode="vector"))
+            search(served, SearchQuery("tea", mode="vector"))
         assert refused.value.code == "own_vectors"
-        assert search(served, Ask("value", mode="text")).generation == entry.generation
+        assert search(served, SearchQuery("value", mode="text")).generation == entry.generation
 
 
 async def test_an_entity_is_found_by_its_key(place: Place) -> None:
@@ -158,7 +158,7 @@ async def test_an_entity_is_found_by_its_key(place: Place) -> None:
         served = await half.of(name="people")
         assert served.searchable.key == ("id",)
         served.apply([DocumentChange(200, (3,), None), DocumentChange(201, (9,), {**rows[1], "id": 9})], 202)
-        found = search(served, Ask("a", vector=None, mode="hybrid", k=20))
+        found = search(served, SearchQuery("a", vector=None, mode="hybrid", k=20))
         assert {hit.key for hit in found.hits} <= {(0,), (1,), (2,), (4,), (5,), (9,)} and found.generation
 
 

@@ -24,7 +24,7 @@ from frazil.lake.catalog import Lake
 from frazil.serving.artifacts import ArtifactEntry, ArtifactState
 from frazil.serving.artifacts.announcements import STREAM
 from frazil.serving.artifacts.register import Policy
-from frazil.serving.search import Ask, DocumentChange, SearchResult, ServedGenerations
+from frazil.serving.search import DocumentChange, SearchQuery, SearchResult, ServedGenerations
 from tests.gateway.search.place import (
     BY_CLOCK,
     BY_WORD,
@@ -38,9 +38,9 @@ from tests.gateway.search.place import (
 from tests.serving.search.world import document, search
 
 QUERIES = (
-    Ask("parse a date from a string", mode="vector", k=20, snippet_characters=0),
-    Ask("the return value of a function", mode="text", k=20),
-    Ask("threads that wait for a lock", mode="hybrid", k=20),
+    SearchQuery("parse a date from a string", mode="vector", k=20, snippet_characters=0),
+    SearchQuery("the return value of a function", mode="text", k=20),
+    SearchQuery("threads that wait for a lock", mode="hybrid", k=20),
 )
 SWAPS = 300
 CLIENTS = 4

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from frazil.serving.search import (
-    Ask,
     DocumentChange,
     FreshDocuments,
     FreshFull,
     FreshView,
     Searchable,
+    SearchQuery,
     SearchResult,
     SearchState,
 )
@@ -38,9 +38,9 @@ def applied(fresh: FreshDocuments, view: FreshView, *changes: DocumentChange, up
 
 def answers(searched: Searchable, view: FreshView) -> tuple[SearchResult, dict[str, str]]:
     """By vector all of it; by words what is found, as without a generation words get rarer or commoner with time."""
-    by_words = SearchState(searched, view).search(Ask("return a value", mode="text", k=20)).hits
+    by_words = SearchState(searched, view).search(SearchQuery("return a value", mode="text", k=20)).hits
     return (
-        SearchState(searched, view).search(Ask("return a value", mode="vector", k=20)),
+        SearchState(searched, view).search(SearchQuery("return a value", mode="vector", k=20)),
         {hit.key[0]: hit.row["body"] for hit in by_words},
     )
 
@@ -98,7 +98,7 @@ def test_a_full_tail_gives_up_the_way_back(tmp_path: Path) -> None:
     assert serving.status().fresh_documents == 2
     serving.apply([change(5, 5)], 6)
     assert serving.fresh.floor == 3 and serving.status().position == 6
-    assert {hit.key[0] for hit in search(serving, Ask("return", mode="vector")).hits} == {
+    assert {hit.key[0] for hit in search(serving, SearchQuery("return", mode="vector")).hits} == {
         f"d{at}" for at in range(1, 6)
     }
     serving.close()
