@@ -24,8 +24,9 @@ from benchmarks.processes import scratch_folder, settings_in
 from benchmarks.report import Machine, Report, median, say
 from benchmarks.workbench import Workbench, bulk_tools, spark_workbench
 from frazil.errors import FrazilError
-from frazil.pipeline.sources.csv import CsvLoad, CsvLoads
+from frazil.pipeline.sources.csv import CsvLoads
 from frazil.registry import Job
+from frazil.requests import LoadRequest
 
 GOAL_OF_SPARK = 0.6
 GOAL_OF_DLT = 3.0
@@ -67,7 +68,7 @@ def _take_turns(
 
 
 def _load(bench: Workbench, loads: CsvLoads, made: CsvMade, name: str) -> float:
-    asked = CsvLoad(table=f"main.{name}", files=(str(made.path),), columns=csv_load.COLUMNS)
+    asked = LoadRequest(table=f"main.{name}", files=(str(made.path),), columns=dict(csv_load.COLUMNS))
     job = Job(f"0-{uuid.uuid4().hex[:8]}", "csv", name, datetime.now(UTC), params=asked.params())
     began = time.perf_counter()
     told = loads.run(job, lambda progress: None)

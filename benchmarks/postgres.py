@@ -22,8 +22,9 @@ from benchmarks.report import Machine, Report, median, say
 from benchmarks.workbench import Workbench, bulk_tools, spark_workbench
 from frazil.errors import FrazilError
 from frazil.pipeline import SourceSettings
-from frazil.pipeline.sources.postgres import PostgresAsk, PostgresLoads
+from frazil.pipeline.sources.postgres import PostgresLoads
 from frazil.registry import Job
+from frazil.requests import PostgresRequest
 
 GOAL_OF_COPY = 0.6
 GOAL_OF_DLT = 3.0
@@ -89,7 +90,7 @@ def _take_turns(
 
 
 def _archive(bench: Workbench, loads: PostgresLoads, rows: int) -> float:
-    asked = PostgresAsk(source="bench", tables=(TABLE,))
+    asked = PostgresRequest(source="bench", tables=(TABLE,))
     job = Job(f"0-{uuid.uuid4().hex[:8]}", "postgres", "bench", datetime.now(UTC), params=asked.params())
     began = time.perf_counter()
     told = loads.run(job, lambda progress: None)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
+    from frazil.requests.build import BuildRequest as BuildRequest
+    from frazil.requests.build import BuildTurn as BuildTurn
     from frazil.requests.decode import Refusal as Refusal
     from frazil.requests.decode import Request as Request
     from frazil.requests.decode import RequestWords as RequestWords
     from frazil.requests.decode import decode_request as decode_request
+    from frazil.requests.embed import EmbedRequest as EmbedRequest
     from frazil.requests.freshness import DEFAULT_FRESHNESS as DEFAULT_FRESHNESS
     from frazil.requests.freshness import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
     from frazil.requests.freshness import MAX_TIMEOUT_S as MAX_TIMEOUT_S
@@ -20,6 +23,19 @@ if TYPE_CHECKING:
     from frazil.requests.freshness import FreshRequest as FreshRequest
     from frazil.requests.freshness import Waiting as Waiting
     from frazil.requests.freshness import WhenBehind as WhenBehind
+    from frazil.requests.job_request import JobRequest as JobRequest
+    from frazil.requests.jobs import BUILD as BUILD
+    from frazil.requests.jobs import CSV as CSV
+    from frazil.requests.jobs import EMBED as EMBED
+    from frazil.requests.jobs import JOB_KINDS as JOB_KINDS
+    from frazil.requests.jobs import MAINTENANCE as MAINTENANCE
+    from frazil.requests.jobs import POSTGRES as POSTGRES
+    from frazil.requests.jobs import TRIAL as TRIAL
+    from frazil.requests.jobs import JobKind as JobKind
+    from frazil.requests.load import LoadRequest as LoadRequest
+    from frazil.requests.load import Tolerance as Tolerance
+    from frazil.requests.maintenance import MaintenanceRequest as MaintenanceRequest
+    from frazil.requests.postgres import PostgresRequest as PostgresRequest
     from frazil.requests.profile import ProfileRequest as ProfileRequest
     from frazil.requests.query import DEFAULT_MAX_ROWS as DEFAULT_MAX_ROWS
     from frazil.requests.query import MAX_ROWS as MAX_ROWS
@@ -38,5 +54,9 @@ if TYPE_CHECKING:
     from frazil.requests.token import GrantRequest as GrantRequest
     from frazil.requests.token import RotationRequest as RotationRequest
     from frazil.requests.token import TokenRequest as TokenRequest
+    from frazil.requests.trial import MAX_TRIALS as MAX_TRIALS
+    from frazil.requests.trial import EvalQuestion as EvalQuestion
+    from frazil.requests.trial import TrialRequest as TrialRequest
+    from frazil.requests.trial import bad_trial as bad_trial
 
 __getattr__, __all__ = lazy_door(__name__)

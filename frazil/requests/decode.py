@@ -57,10 +57,10 @@ class Refusal:
     def error(self, value: object, code: str, key: object = "") -> InvalidInput:
         """The error; `code` is the request's."""
         quoted = {"{key}": repr(str(key)[:_QUOTED_NAME]), "{value}": repr(str(value)[: self.quoted_characters])}
-        message = self.message
+        message, hint = self.message, self.hint
         for place, text in quoted.items():
-            message = message.replace(place, text)
-        return InvalidInput(message, code=self.code or code, hint=self.hint)
+            message, hint = message.replace(place, text), hint.replace(place, text)
+        return InvalidInput(message, code=self.code or code, hint=hint)
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

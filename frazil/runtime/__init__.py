@@ -120,7 +120,8 @@ async def run_pipeline(settings: Settings) -> None:
     from frazil.pipeline.entities import FoldCommitter, FoldLimits, FoldScheduler
     from frazil.pipeline.jobs import JobRunner
     from frazil.pipeline.maintenance import MaintenanceScheduler, MaintenanceSteps, SparkMaintenance
-    from frazil.runtime.job_handlers import MAINTENANCE, job_handlers, job_triggers, open_lanes
+    from frazil.requests import MAINTENANCE
+    from frazil.runtime.job_handlers import job_handlers, job_triggers, open_lanes
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
@@ -181,7 +182,7 @@ async def run_pipeline(settings: Settings) -> None:
             make_maintenance=lambda: MaintenanceScheduler(
                 parts.lake,
                 steps,
-                lanes[MAINTENANCE],
+                lanes[MAINTENANCE.lane],
                 settings.maintenance,
                 snapshot_budget=settings.pipeline.snapshot_budget,
             ),

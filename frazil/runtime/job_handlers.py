@@ -11,8 +11,7 @@ from frazil.embedding import OWN
 from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec
 from frazil.lake.catalog import LakeTable
-from frazil.pipeline.embeddings import KIND as EMBED
-from frazil.pipeline.embeddings import EmbedAsk, Embeddings, EmbedTrigger
+from frazil.pipeline.embeddings import Embeddings, EmbedTrigger
 from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import EMBED as EMBED_POOL
 from frazil.pipeline.jobs import BusSender, JobHandler, JobTrigger, Lane, SparkTasks
@@ -20,11 +19,10 @@ from frazil.pipeline.maintenance import MaintenanceJobs, MaintenanceSteps
 from frazil.pipeline.sources.csv import CsvLoads, FolderTrigger, UnpackLimits
 from frazil.pipeline.sources.postgres import ArchiveTrigger, LoadServices, PostgresLoads
 from frazil.registry import Job, submit_job
+from frazil.requests import BUILD, CSV, EMBED, JOB_KINDS, MAINTENANCE, POSTGRES, TRIAL, EmbedRequest, JobKind
 from frazil.runtime.data_dir import DataDir
 from frazil.serving.artifacts import ShelfCleanup, announce
 from frazil.serving.builds import KEPT, Builds, BuildServices, BuildTrigger
-from frazil.serving.builds import KIND as BUILD
-from frazil.serving.trials import KIND as TRIAL
 from frazil.serving.trials import Trials
 from frazil.settings import Settings
 from frazil.tables import create_table
@@ -33,19 +31,18 @@ if TYPE_CHECKING:
     from frazil.runtime import Backends
 
 
-MAINTENANCE = "maintenance"
 _SAYING_SECONDS = 10.0
 _Said = TypeVar("_Said")
 
 
 def open_lanes() -> dict[str, Lane]:
-    """A build waits for its embedding, and neither for a load or a trial that takes an hour."""
+    """The lanes of all kinds of jobs, by name."""
+    lanes: dict[str, list[JobKind]] = {}
+    for kind in JOB_KINDS.values():
+        lanes.setdefault(kind.lane, []).append(kind)
     return {
-        "load": Lane(("csv", "postgres")),
-        EMBED: Lane((EMBED,)),
-        BUILD: Lane((BUILD,)),
-        TRIAL: Lane((TRIAL,)),
-        MAINTENANCE: Lane((MAINTENANCE,), gives_way=True),
+        name: Lane([kind.name for kind in kinds], gives_way=any(kind.gives_way for kind in kinds))
+        for name, kinds in lanes.items()
     }
 
 
@@ -67,20 +64,20 @@ def job_handlers(
     def embed(table: LakeTable, model: str) -> Job:
         searched = table.spec.searched
         is_shadow = model != OWN and searched is not None and (searched.vector is not None or model != searched.model)
-        asked = EmbedAsk(table.name, model, shadow=is_shadow)
-        return submit_job(parts.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
+        asked = EmbedRequest(table=table.name, model=model, shadow=is_shadow)
+        return submit_job(parts.lake.registry, EMBED.name, table.name, asked.params(), asked_by="build")
 
     def say(shelf: str, generation: str) -> None:
         _on(loop, announce(parts.bus, shelf, generation), "announce an artifact")
 
     tools = LoadServices(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
     return {
-        "csv": CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
-        "postgres": PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
-        EMBED: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
-        BUILD: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, say)),
-        TRIAL: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
-        MAINTENANCE: MaintenanceJobs(
+        CSV.name: CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
+        POSTGRES.name: PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
+        EMBED.name: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
+        BUILD.name: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, say)),
+        TRIAL.name: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
+        MAINTENANCE.name: MaintenanceJobs(
             maintenance, settings.maintenance, snapshot_budget=settings.pipeline.snapshot_budget
         ),
     }

@@ -58,6 +58,16 @@ def ingest_only(request: Request, name: str) -> None:
         raise Forbidden(f"this needs a token with the scope ingest:{short}", hint="ask whoever gave you the token")
 
 
+def whole_table_only(request: Request, name: str, *, masked_ok: bool = False) -> None:
+    """Raise unless the caller may read all rows of the table, and all values too unless `masked_ok`."""
+    grant = identity_of(request).read_grant(name)
+    if grant is None:
+        raise no_such_table(name)
+    if grant.filters or not (masked_ok or grant.is_whole):
+        of_table = "all rows of the table" if masked_ok else "all of the table"
+        raise Forbidden(f"this is for who may read {of_table}", hint="ask whoever gave you the token")
+
+
 def no_such_table(name: str) -> NotFound:
     short = name.removeprefix("main.")
     return NotFound(f"no table is named {short!r}", code="table_not_found", hint="declare it first: POST /v1/tables")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,12 +13,19 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from frazil.errors import Denied, FrazilError, Unavailable
+from frazil.registry import Job
 
 log = logging.getLogger(__name__)
 
 
 def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+def accepted(job: Job, plan: Mapping[str, Any] | None = None) -> Response:
+    """The answer to whoever asked for a job: its result will be at /v1/jobs/{id}."""
+    about = {"subject": job.subject.removeprefix("main.")} if plan is None else plan
+    return answer({"id": job.id, "state": "waiting", **about}, 202)
 
 
 def _error_body(error: FrazilError) -> dict[str, Any]:

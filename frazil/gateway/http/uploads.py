@@ -27,9 +27,9 @@ from frazil.errors import InvalidInput, TooLarge, Unavailable
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.bodies import IDLE_SECONDS, BodyTimeout
 from frazil.registry import Job, open_jobs
+from frazil.requests import CSV
 from frazil.storage import sync_files, translated_disk_errors
 
-KIND = "csv"
 LEFT_SECONDS = 3600.0
 _PATIENCE_SECONDS = 120.0
 _SLOWEST_BYTES_PER_SECOND = 16 << 10
@@ -177,7 +177,7 @@ def forget_left_uploads(gateway: Gateway) -> None:
         return
     # First the folders, then the jobs: an upload is there before its job is.
     left = [one for one in folder.iterdir() if _written_at(one) < time.time() - LEFT_SECONDS]
-    wanted = {Path(path).parent for job in open_jobs(gateway.lake.registry, [KIND]) for path in job.params["files"]}
+    wanted = {Path(path).parent for job in open_jobs(gateway.lake.registry, [CSV.name]) for path in job.params["files"]}
     for one in left:
         if one not in wanted:
             shutil.rmtree(one, ignore_errors=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from frazil.lake.derived.embeddings import refused_embeddings_spec as refused_embeddings_spec
     from frazil.lake.derived.embeddings import refused_embeddings_table as refused_embeddings_table
     from frazil.lake.derived.embeddings import undrop_embeddings as undrop_embeddings
+    from frazil.lake.derived.table_trigger import TableTrigger as TableTrigger
     from frazil.lake.derived.trials import journal_trials as journal_trials
     from frazil.lake.derived.trials import read_trials as read_trials
 

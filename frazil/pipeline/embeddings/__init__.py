@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.pipeline.embeddings.ask import KIND as KIND
-    from frazil.pipeline.embeddings.ask import EmbedAsk as EmbedAsk
-    from frazil.pipeline.embeddings.ask import check_model as check_model
-    from frazil.pipeline.embeddings.ask import model_of as model_of
-    from frazil.pipeline.embeddings.ask import parse_embed as parse_embed
     from frazil.pipeline.embeddings.embed_trigger import EmbedTrigger as EmbedTrigger
     from frazil.pipeline.embeddings.handler import Embeddings as Embeddings
+    from frazil.pipeline.embeddings.model_choice import check_model as check_model
+    from frazil.pipeline.embeddings.model_choice import model_of as model_of
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -1,20 +1,17 @@
-"""When a table is embedded by itself: soon after its first rows, then at a cadence, and earlier when much is new."""
+"""Embed trigger: a table is embedded soon after its first rows, then at a cadence, and earlier when much is new."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from frazil.errors import FrazilError
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.lake.derived import embedded_up_to, embeddings_table
-from frazil.pipeline.embeddings.ask import KIND, EmbedAsk, model_of
+from frazil.lake.derived import TableTrigger, embedded_up_to, embeddings_table
+from frazil.pipeline.embeddings.model_choice import model_of
 from frazil.pipeline.settings import PipelineSettings
-from frazil.registry import open_jobs, submit_job
-
-log = logging.getLogger(__name__)
-_LOOK = timedelta(seconds=5)
+from frazil.registry import Job, submit_job
+from frazil.requests import EMBED, EmbedRequest
 
 
 @dataclass(frozen=True)
@@ -25,59 +22,43 @@ class _Run:
     rows: int
 
 
-class EmbedTrigger:
-    """Asks for a run of each searched table that has something new, one at a time for a table.
+class EmbedTrigger(TableTrigger):
+    """Submits a run of each searched table that has something new, one at a time for a table.
 
-    What was asked for is remembered in memory only: a run that fails is asked for again at the cadence, and once more
+    What was submitted is remembered in memory only: a run that fails is submitted again at the cadence, and once more
     after a start.
     """
 
     def __init__(self, lake: Lake, settings: PipelineSettings) -> None:
-        self._lake = lake
+        super().__init__(lake, EMBED.name, is_on=settings.embed_seconds > 0)
         self._every = timedelta(seconds=settings.embed_seconds)
         self._after_rows = settings.embed_after_rows
-        self._looked_at: datetime | None = None
         self._asked: dict[str, _Run] = {}
-        self._settled: dict[str, str] = {}
-        """Metadata files of tables that need nothing until they change."""
+        self._locations: Mapping[str, str] = {}
 
-    def poll(self, now: datetime) -> None:
-        if not self._every or (self._looked_at is not None and now - self._looked_at < _LOOK):
-            return
-        self._looked_at = now
-        locations = self._lake.locations()
-        self._settled = {name: known for name, known in self._settled.items() if locations.get(name) == known}
-        changed = [name for name in locations if name not in self._settled]
-        if not changed:
-            return
-        busy = {job.params.get("table") for job in open_jobs(self._lake.registry, [KIND])}
-        for name in changed:
-            if name in busy:
-                continue
-            try:
-                self._judge(name, locations[name], now)
-            except FrazilError as error:
-                # One table that cannot be read is no reason to forget the others.
-                log.warning("cannot tell whether %s is to be embedded: %s", name, error)
-                if not error.transient:
-                    self._settled[name] = locations[name]
+    def subjects(self, locations: Mapping[str, str]) -> Mapping[str, object]:
+        self._locations = locations
+        return locations
 
-    def _judge(self, name: str, location: str, now: datetime) -> None:
-        table = self._lake.table(name, location=location)
+    def busy(self, jobs: Collection[Job]) -> Collection[str]:
+        return [str(job.params.get("table")) for job in jobs]
+
+    def judge(self, subject: str, now: datetime) -> bool:
+        table = self._lake.table(subject, location=self._locations[subject])
         if not _is_embeddable(table) or table.snapshot_id is None:
-            self._settled[name] = location
-            return
-        state = embedded_up_to(embeddings_table(self._lake, name), model_of(table.spec))
+            return True
+        state = embedded_up_to(embeddings_table(self._lake, subject), model_of(table.spec))
         if state is not None and (state.table, state.snapshot_id) == (table.uuid, table.snapshot_id):
-            self._settled[name] = location
-            return
-        runs = [self._asked[name]] if name in self._asked else []
+            return True
+        runs = [self._asked[subject]] if subject in self._asked else []
         if state is not None and state.table == table.uuid:
             runs.append(_Run(state.at, state.rows))
         last = max(runs, key=lambda run: run.at, default=None)
         if last is None or now - last.at >= self._every or abs(table.rows - last.rows) >= self._after_rows:
-            submit_job(self._lake.registry, KIND, name, EmbedAsk(name).params(), asked_by="cadence")
-            self._asked[name] = _Run(now, table.rows)
+            params = EmbedRequest(table=subject).params()
+            submit_job(self._lake.registry, EMBED.name, subject, params, asked_by="cadence")
+            self._asked[subject] = _Run(now, table.rows)
+        return False
 
 
 def _is_embeddable(table: LakeTable) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from msgspec import structs
+
 from frazil.crash import crash_point
 from frazil.embedding import OWN, OWN_VERSION, ModelSettings, ModelSpec, find_model_spec, open_model
 from frazil.errors import Unavailable
@@ -25,13 +27,14 @@ from frazil.lake.derived import (
     forget_refusals,
     refused_embeddings_spec,
 )
-from frazil.pipeline.embeddings.ask import KIND, EmbedAsk, check_model, parse_embed
+from frazil.pipeline.embeddings.model_choice import check_model
 from frazil.pipeline.embeddings.plan import QUICK_ROWS, SLOW_ROWS, EmbedPlan, pieces_of, plan_rows
 from frazil.pipeline.embeddings.recipe import Recipe
 from frazil.pipeline.embeddings.tally import Tally
 from frazil.pipeline.embeddings.task import EmbedDone, embed_piece, own_dims
 from frazil.pipeline.jobs.spark_tasks import Tasks
 from frazil.registry import Job, ProgressCallback, open_jobs, submit_job
+from frazil.requests import EMBED, EmbedRequest
 
 _TURN_SECONDS = 60.0
 """After so long a job lets others go first, if any wait."""
@@ -50,13 +53,13 @@ class Embeddings:
         self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        return _Run(self, job, parse_embed(job.params)).run(report_progress)
+        return _Run(self, job, EmbedRequest.parse(job.params)).run(report_progress)
 
 
 class _Run:
     """One try of one job."""
 
-    def __init__(self, embeddings: Embeddings, job: Job, asked: EmbedAsk) -> None:
+    def __init__(self, embeddings: Embeddings, job: Job, asked: EmbedRequest) -> None:
         self._lake = embeddings.lake
         self._tasks = embeddings.tasks
         self._models = embeddings.models
@@ -90,7 +93,7 @@ class _Run:
         report = self._tally.body(recipe, plan, time.monotonic() - self._began)
         if not finished:
             rest = submit_job(
-                self._lake.registry, KIND, self._job.subject, self._asked_still(), asked_by=self._job.asked_by
+                self._lake.registry, EMBED.name, self._job.subject, self._asked_still(), asked_by=self._job.asked_by
             )
             return {**report, "complete": False, "continued_by": rest.id}
         if self._asked.sweep:
@@ -212,11 +215,11 @@ class _Run:
     def _should_give_way(self) -> bool:
         if time.monotonic() - self._began < _TURN_SECONDS:
             return False
-        return any(job.subject != self._job.subject for job in open_jobs(self._lake.registry, [KIND]))
+        return any(job.subject != self._job.subject for job in open_jobs(self._lake.registry, [EMBED.name]))
 
     def _asked_still(self) -> dict[str, Any]:
         """What is left to do: refusals have been forgotten by now, and those since are not to be."""
-        return replace(self._asked, retry=False).params()
+        return structs.replace(self._asked, retry=False).params()
 
     def _cut_over(self, table: LakeTable, name: str) -> bool:
         """Make the model the table's, if that was asked for; whether it is."""

@@ -10,6 +10,7 @@ from frazil.lake import MaintenanceSettings
 from frazil.lake.maintenance import requested_steps
 from frazil.pipeline.maintenance.steps import MaintenanceSteps
 from frazil.registry import Job, ProgressCallback
+from frazil.requests import MaintenanceRequest
 
 
 class MaintenanceJobs:
@@ -20,17 +21,18 @@ class MaintenanceJobs:
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         """A step that lost against a commit, or that gave way, is tried again with those after it."""
+        asked = MaintenanceRequest.parse(job.params)
         try:
             table, health, _ = self._steps.examine(job.subject)
             steps = requested_steps(
-                str(job.params.get("what")),
+                asked.what,
                 table.spec,
                 health,
                 self._settings,
                 snapshot_budget=self._snapshot_budget,
                 now=datetime.now(UTC),
-                sort=tuple(job.params.get("sort") or ()),
-                all_snapshots=bool(job.params.get("all_snapshots")),
+                sort=asked.sort,
+                all_snapshots=asked.all_snapshots,
             )
             return {"steps": [self._steps.run(step).body() for step in steps]}
         except FrazilError as error:

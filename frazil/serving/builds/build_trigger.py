@@ -1,26 +1,26 @@
-"""When a table is built by itself: soon after its first rows, then at a cadence, and earlier when much is new."""
+"""Build trigger: a table is built soon after its first rows, then at a cadence, and earlier when much is new."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from frazil.errors import FrazilError, NotFound
+from frazil.errors import NotFound
 from frazil.events.declaration import history_of
 from frazil.lake.catalog import Lake, LakeTable, load_entity
-from frazil.registry import job_status, open_jobs, submit_job
+from frazil.lake.derived import TableTrigger
+from frazil.registry import Job, job_status, submit_job
+from frazil.requests import BUILD, BuildRequest
 from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
-from frazil.serving.builds.ask import KIND, BuildAsk, is_searched, model_of
+from frazil.serving.builds.model_choice import is_searched, model_of
 from frazil.serving.builds.readiness import is_declared_alike, unchanged_since, was_withdrawn
 from frazil.serving.index_choice import PREFIX as CHOICES
 from frazil.serving.index_choice import chosen_index
 from frazil.serving.profiles import Profile, Profiles
 from frazil.serving.settings import SearchSettings
 
-log = logging.getLogger(__name__)
-_LOOK = timedelta(seconds=5)
 _LONGEST = timedelta(days=1)
 _MOST_DOUBLINGS = 20
 
@@ -51,51 +51,40 @@ class Unbuilt:
         return Unbuilt(self.rows - asked.news.rows, self.commits - asked.news.commits)
 
 
-class BuildTrigger:
-    """Asks for a build of each shelf that has something new, one at a time for a shelf.
+class BuildTrigger(TableTrigger):
+    """Submits a build of each shelf that has something new, one at a time for a shelf.
 
-    What was asked for is remembered in memory only. A build that fails is asked for again at the cadence, and each time
+    What was submitted is remembered in memory only. A build that fails is submitted again at the cadence, and each time
     it fails after twice as long.
     """
 
     def __init__(self, lake: Lake, settings: SearchSettings) -> None:
-        self._lake = lake
+        super().__init__(lake, BUILD.name, is_on=settings.build_seconds > 0)
         self._settings = settings
         self._every = timedelta(seconds=settings.build_seconds)
-        self._looked_at: datetime | None = None
         self._asked: dict[str, _Asked] = {}
-        self._settled: dict[str, tuple[str | None, ...]] = {}
-        """What shelves that need nothing hang on, as it was; until it changes."""
+        self._locations: Mapping[str, str] = {}
+        self._shelves: dict[str, tuple[str, Profile | None]] = {}
+        """The table of each shelf, and the profile where it has one of its own."""
 
-    def poll(self, now: datetime) -> None:
-        if not self._every or (self._looked_at is not None and now - self._looked_at < _LOOK):
-            return
-        self._looked_at = now
-        locations = self._lake.locations()
-        busy = {(job.params.get("table"), job.params.get("profile")) for job in open_jobs(self._lake.registry, [KIND])}
+    def subjects(self, locations: Mapping[str, str]) -> Mapping[str, object]:
         chosen = {one.key.rpartition("/")[2]: one.version for one in self._lake.registry.list(CHOICES)}
         profiles = [one for one in Profiles(self._lake.registry).list() if one.shelf != one.table]
-        shelves: list[tuple[str, Profile | None]] = [(name, None) for name in locations]
-        shelves += [(one.table, one) for one in profiles if one.table in locations]
-        for name, profile in shelves:
-            if (name, _name(profile)) in busy:
-                continue
-            shelf = name if profile is None else profile.shelf
-            hangs_on = (locations[name], locations.get(history_of(name)), repr(profile), repr(chosen.get(shelf)))
-            if self._settled.get(shelf) == hangs_on:
-                continue
-            try:
-                if self._judge(name, profile, shelf, locations[name], now):
-                    self._settled[shelf] = hangs_on
-            except FrazilError as error:
-                # One table that cannot be read is no reason to forget the others.
-                log.warning("cannot tell whether %s is to be built: %s", shelf, error)
-                if not error.transient:
-                    self._settled[shelf] = hangs_on
+        self._locations = locations
+        self._shelves = {name: (name, None) for name in locations}
+        self._shelves |= {one.shelf: (one.table, one) for one in profiles if one.table in locations}
+        return {
+            shelf: (locations[name], locations.get(history_of(name)), repr(profile), chosen.get(shelf))
+            for shelf, (name, profile) in self._shelves.items()
+        }
 
-    def _judge(self, name: str, profile: Profile | None, shelf: str, location: str, now: datetime) -> bool:
-        """Ask for a build if one is due; whether nothing will be, before something changes."""
-        table = self._lake.table(name, location=location)
+    def busy(self, jobs: Collection[Job]) -> Collection[str]:
+        building = {(job.params.get("table"), job.params.get("profile")) for job in jobs}
+        return [shelf for shelf, (name, profile) in self._shelves.items() if (name, _name(profile)) in building]
+
+    def judge(self, subject: str, now: datetime) -> bool:
+        shelf, (name, profile) = subject, self._shelves[subject]
+        table = self._lake.table(name, location=self._locations[name])
         if not is_searched(table.spec):
             return True
         asked = self._after(shelf)
@@ -108,15 +97,15 @@ class BuildTrigger:
             return True
         if not self._is_due(entry, asked, news, now):
             return False
-        params = BuildAsk(name, _name(profile)).params()
-        job = submit_job(self._lake.registry, KIND, name, params, asked_by="cadence")
+        params = BuildRequest(table=name, profile=_name(profile)).params()
+        job = submit_job(self._lake.registry, BUILD.name, name, params, asked_by="cadence")
         self._asked[shelf] = _Asked(
             job.id, now, news, entry.generation if entry else None, asked.failures if asked is not None else 0
         )
         return False
 
     def _after(self, shelf: str) -> _Asked | None:
-        """What was asked for last, with what became of it."""
+        """The last build that was submitted, with what became of it."""
         asked = self._asked.get(shelf)
         if asked is None or not asked.job:
             return asked

@@ -10,20 +10,23 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, FrazilError, Unavailable
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.registry import Job, ProgressCallback, job_status, open_jobs, submit_job
+from frazil.requests import BUILD, BuildTurn
 from frazil.serving.artifacts.manifest import MANIFEST, Manifest, decode_manifest, new_generation
 from frazil.serving.artifacts.register import ArtifactEntry
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
-from frazil.serving.builds.ask import KIND, BuildAsk, model_of, must_be_of, parse_build
 from frazil.serving.builds.kept_vectors import NAMES, keep
+from frazil.serving.builds.model_choice import model_of, must_be_of
 from frazil.serving.builds.plan import BuildPlan
 from frazil.serving.builds.process import BuildProcess
 from frazil.serving.builds.readiness import BuildInput, build_input, is_built, planned, wanted_index
@@ -75,7 +78,7 @@ class Builds:
         self.process.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        return _Run(self, job, parse_build(job.params), report_progress).run()
+        return _Run(self, job, BuildTurn.parse(job.params), report_progress).run()
 
 
 class _Waits(Exception):
@@ -89,7 +92,7 @@ class _Waits(Exception):
 class _Run:
     """One try of one job."""
 
-    def __init__(self, builds: Builds, job: Job, asked: BuildAsk, report_progress: ProgressCallback) -> None:
+    def __init__(self, builds: Builds, job: Job, asked: BuildTurn, report_progress: ProgressCallback) -> None:
         self._builds = builds
         self._lake = builds.lake
         self._job = job
@@ -112,9 +115,9 @@ class _Run:
         try:
             found = self._embedded(model)
         except _Waits as waits:
-            rest = replace(self._asked, embedding=waits.embedding)
+            rest = structs.replace(self._asked, embedding=waits.embedding)
             next_job = submit_job(
-                self._lake.registry, KIND, self._job.subject, rest.params(), asked_by=self._job.asked_by
+                self._lake.registry, BUILD.name, self._job.subject, rest.params(), asked_by=self._job.asked_by
             )
             return {**told, "built": False, "complete": False, "continued_by": next_job.id}
         if found is None:
@@ -177,7 +180,7 @@ class _Run:
             time.sleep(_LOOK_SECONDS)
 
     def _others_wait(self) -> bool:
-        return any(job.id != self._job.id for job in open_jobs(self._lake.registry, [KIND]))
+        return any(job.id != self._job.id for job in open_jobs(self._lake.registry, [BUILD.name]))
 
     def _build(self, found: BuildInput, shelf: Shelf, profile: Profile | None) -> dict[str, Any]:
         builds = self._builds

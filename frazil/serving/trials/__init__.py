@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.serving.trials.ask import KIND as KIND
-    from frazil.serving.trials.ask import parse_trial as parse_trial
     from frazil.serving.trials.best_trial import find_best as find_best
     from frazil.serving.trials.best_trial import forget as forget
     from frazil.serving.trials.best_trial import parse_best as parse_best
     from frazil.serving.trials.chart import short as short
     from frazil.serving.trials.dataset import model_of as model_of
     from frazil.serving.trials.handler import Trials as Trials
+    from frazil.serving.trials.trial_request import parse_trial as parse_trial
     from frazil.serving.trials.trial_rows import told_trial as told_trial
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -11,10 +11,10 @@ import msgspec
 from frazil.errors import InvalidInput
 from frazil.lake.catalog import Lake
 from frazil.lake.derived import read_trials
+from frazil.requests import bad_trial
 from frazil.serving.index_choice import choose_index, chosen_index, forget_index
 from frazil.serving.settings import SearchSettings
 from frazil.serving.trials.dataset import now_of
-from frazil.serving.trials.grid import bad_trial
 from frazil.serving.trials.handler import shelf_and_model
 from frazil.serving.trials.rule import Rule, best
 from frazil.serving.trials.trial_rows import told_trial

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from frazil.embedding import ModelSpec, embedded, open_model
-from frazil.serving.trials.ask import EvalQuestion
+from frazil.requests import EvalQuestion
 from frazil.serving.trials.eval_set import embedded_questions, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.measure import VECTORS
 from frazil.serving.vectors.brute_force import nearest_by_brute_force

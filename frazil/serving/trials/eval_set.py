@@ -21,7 +21,7 @@ import numpy.typing as npt
 from frazil.embedding import ModelSpec, chunked, embedded, open_model
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.declaration import Chunking
-from frazil.serving.trials.ask import EvalQuestion
+from frazil.requests import EvalQuestion
 from frazil.serving.trials.measure import QUERIES, TRUE_SCORES, VECTORS
 from frazil.serving.vectors.brute_force import nearest_by_brute_force
 from frazil.serving.vectors.exact_search import Floats

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from frazil.errors import InvalidInput
+from frazil.requests import MAX_TRIALS, bad_trial
 from frazil.serving.vectors.config import KINDS, SEARCHED_WITH, IndexConfig, default_config
 
 VSS = "vss"
 ALL_KINDS = (*KINDS, VSS)
-MAX_TRIALS = 200
 _VSS_PARAMETERS = {"links": (16, 2, 128), "build_width": (128, 8, 2000), "search_width": (64, 8, 100_000)}
 # From here on a graph takes minutes to build: 53 s by faiss and 143 s by DuckDB [100,000 × 768].
 _SLOW_NUMBERS = 30_000_000
@@ -165,7 +164,3 @@ def _one_of(random: np.random.Generator, values: tuple[int, int] | list[int]) ->
     if isinstance(values, list):
         return values[int(random.integers(len(values)))]
     return round(float(np.exp(random.uniform(np.log(values[0]), np.log(values[1])))))
-
-
-def bad_trial(message: str, hint: str) -> InvalidInput:
-    return InvalidInput(message, code="bad_trial", hint=hint)

@@ -15,11 +15,11 @@ from frazil.errors import FrazilError, InvalidInput
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.derived import journal_trials, read_trials
 from frazil.registry import Job, ProgressCallback
+from frazil.requests import TrialRequest
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
 from frazil.serving.profiles import Profiles
 from frazil.serving.settings import SearchSettings
-from frazil.serving.trials.ask import TrialAsk, parse_trial
 from frazil.serving.trials.children import Children
 from frazil.serving.trials.compare import Compare
 from frazil.serving.trials.dataset import Dataset, model_of, sample, stored_rows, take
@@ -27,6 +27,7 @@ from frazil.serving.trials.eval_set import EvalSet, Prepare, made_from
 from frazil.serving.trials.host import engines, machine
 from frazil.serving.trials.rule import Rule, leading
 from frazil.serving.trials.run import Run
+from frazil.serving.trials.trial_request import parse_trial
 from frazil.serving.trials.trial_rows import told_trial
 
 
@@ -60,7 +61,7 @@ class Trials:
             return self._tried(job, asked, table, folder, report_progress)
 
     def _tried(
-        self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, report_progress: ProgressCallback
+        self, job: Job, asked: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
     ) -> dict[str, Any]:
         began = time.monotonic()
         deadline = began + asked.limit_seconds
@@ -96,7 +97,7 @@ class Trials:
         }
 
     def _compared(
-        self, job: Job, asked: TrialAsk, table: LakeTable, folder: Path, report_progress: ProgressCallback
+        self, job: Job, asked: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
     ) -> dict[str, Any]:
         """Each model over the vectors of the same documents, asked the same questions."""
         began = time.monotonic()
@@ -127,7 +128,7 @@ class Trials:
             "seconds": round(time.monotonic() - began, 1),
         }
 
-    def _same_documents(self, asked: TrialAsk, table: LakeTable, folder: Path) -> list[Dataset]:
+    def _same_documents(self, asked: TrialRequest, table: LakeTable, folder: Path) -> list[Dataset]:
         stored = {model: stored_rows(self._lake, table, model) for model in asked.models}
         documents = {model: rows.documents() for model, rows in stored.items()}
         common = sorted(set.intersection(*(set(names) for names in documents.values())))
@@ -142,7 +143,7 @@ class Trials:
             found.append(rows.dataset(table.name, rows.newest[is_in], folder / model))
         return found
 
-    def _asked_of(self, job: Job, asked: TrialAsk, dataset: Dataset, eval_set: EvalSet) -> dict[str, Any]:
+    def _asked_of(self, job: Job, asked: TrialRequest, dataset: Dataset, eval_set: EvalSet) -> dict[str, Any]:
         row: dict[str, Any] = {
             **dataset.body(),
             "run": job.id,
@@ -188,7 +189,7 @@ def shelf_and_model(
     return open_shelf(lake.registry, lake.warehouse, name, settings), model or of_table
 
 
-def _eval_set(asked: TrialAsk, dataset: Dataset, spec: ModelSpec | None) -> EvalSet:
+def _eval_set(asked: TrialRequest, dataset: Dataset, spec: ModelSpec | None) -> EvalSet:
     if asked.eval_set:
         return EvalSet(asked.eval_set, "given")
     return made_from(dataset, asked.queries, asked.seed, has_model=spec is not None)

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from frazil.errors import NotFound
-from frazil.serving.trials.grid import TrialConfig, bad_trial
+from frazil.requests import bad_trial
+from frazil.serving.trials.grid import TrialConfig
 from frazil.serving.vectors.config import KINDS
 
 MEASURES = {"latency": "p50_ms", "build": "build_seconds", "memory": "memory_bytes", "size": "size_bytes"}

@@ -21,11 +21,11 @@ import msgspec
 from frazil.crash import crash_point
 from frazil.errors import FrazilError
 from frazil.registry import ProgressCallback
-from frazil.serving.trials.ask import TrialAsk
+from frazil.requests import TrialRequest
 from frazil.serving.trials.children import Children, TookTooLong
 from frazil.serving.trials.dataset import Dataset
 from frazil.serving.trials.eval_set import EvalSet, PreparedEvalSet, hit_rate, mean_reciprocal_rank, ranks
-from frazil.serving.trials.grid import VSS, TrialConfig, default_grid, drawn, near, parse_grid
+from frazil.serving.trials.grid import ALL_KINDS, VSS, TrialConfig, default_grid, drawn, near, parse_grid
 from frazil.serving.trials.host import engines, machine
 from frazil.serving.trials.measure import Build, Built, MeasuredSearch, Searched
 from frazil.serving.trials.rule import Rule, leading
@@ -42,7 +42,7 @@ class Run:
     """The trials of one job. `journal` adds some in one commit."""
 
     id: str
-    ask: TrialAsk
+    ask: TrialRequest
     dataset: Dataset
     eval_set: EvalSet
     prepared: PreparedEvalSet
@@ -56,6 +56,7 @@ class Run:
     def __post_init__(self) -> None:
         self.rows: list[Row] = list(self.known)
         self.left = 0
+        self._kinds = self.ask.kinds or ALL_KINDS
         self._waiting: list[Row] = []
         self._journalled_at = time.monotonic()
         self._built: dict[str, tuple[Path, Built]] = {}
@@ -76,7 +77,7 @@ class Run:
     def _grid(self) -> list[TrialConfig]:
         if self.ask.grid is not None:
             return parse_grid(self.ask.grid)
-        return default_grid(len(self.dataset), self.dataset.dims, self.ask.kinds)
+        return default_grid(len(self.dataset), self.dataset.dims, self._kinds)
 
     def _planned(self) -> Iterator[TrialConfig]:
         """What is not journalled yet: of the grid, those that share a build together; or one by one, each drawn with a
@@ -97,13 +98,13 @@ class Run:
     def _drawn(self, number: int, tried: Sequence[TrialConfig]) -> TrialConfig | None:
         """The default first, then at random, and from half way on near the best."""
         default = TrialConfig.of(self._default())
-        if number == 0 and default.kind in self.ask.kinds:
+        if number == 0 and default.kind in self._kinds:
             return default
         config = None
         won = leading([row for row in self.rows if row["state"] == "ok"], Rule.parse(self.ask.rule))
         if won is not None and number >= self.ask.search // 2:
             config = near(self.ask.seed, number, TrialConfig.parse(msgspec.json.decode(won["config"])), tried)
-        return config or drawn(self.ask.seed, number, self.ask.kinds, tried)
+        return config or drawn(self.ask.seed, number, self._kinds, tried)
 
     def _default(self) -> IndexConfig:
         return default_config(len(self.dataset), self.dataset.dims)

@@ -9,8 +9,8 @@ import pytest
 from frazil.access import parse_grants
 from frazil.lake.catalog import Lake
 from frazil.registry import finish_job, open_jobs
+from frazil.requests import TRIAL
 from frazil.serving.index_choice import chosen_index
-from frazil.serving.trials import KIND
 from tests.gateway.http.harness import Running
 from tests.gateway.http.test_maintenance import pipeline_says
 from tests.pipeline.embeddings.place import NOTES, Place
@@ -33,7 +33,7 @@ async def notes(gateway: Running, lake: Lake, tmp_path: Path) -> TrialPlace:
 
 
 def do_jobs(place: TrialPlace) -> None:
-    for job in open_jobs(place.lake.registry, [KIND]):
+    for job in open_jobs(place.lake.registry, [TRIAL.name]):
         finish_job(place.lake.registry, job, {"state": "done", **place.do(job)})
 
 
@@ -81,7 +81,7 @@ async def test_what_makes_no_sense_is_refused_at_once(
 ) -> None:
     told = await gateway.http.post(path, json=body)
     assert told.status_code == 422 and told.json()["error"]["code"] == code, told.text
-    assert open_jobs(notes.lake.registry, [KIND]) == []
+    assert open_jobs(notes.lake.registry, [TRIAL.name]) == []
 
 
 async def test_a_table_that_is_not_searched_has_no_trials(gateway: Running, notes: TrialPlace) -> None:

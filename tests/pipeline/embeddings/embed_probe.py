@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from frazil.embedding import ModelSettings
 from frazil.lake.derived import delete_embeddings, drop_embeddings
-from frazil.pipeline.embeddings import KIND
 from frazil.registry import finish_job, open_jobs
+from frazil.requests import EMBED
 from tests.kills import Address
 from tests.pipeline.embeddings.place import Place
 
@@ -15,7 +15,7 @@ PIECE_ROWS = 6
 def do_embed_jobs(there: Address, models: dict[str, ModelSettings]) -> None:
     lake = there.open()
     doer = Place(lake, models, PIECE_ROWS).job
-    for job in open_jobs(lake.registry, [KIND]):
+    for job in open_jobs(lake.registry, [EMBED.name]):
         finish_job(lake.registry, job, {"state": "done", **doer.run(job, lambda progress: None)})
 
 

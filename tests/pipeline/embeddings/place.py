@@ -15,8 +15,9 @@ from frazil.events import conform
 from frazil.events.declaration import TableSpec, embeddings_of, parse_table, refused_embeddings_of
 from frazil.lake.bulk import FileWriter, Load, Replaces, load_position, plan_files, publish_load
 from frazil.lake.catalog import Lake, LakeTable, create_entity
-from frazil.pipeline.embeddings import KIND, Embeddings
+from frazil.pipeline.embeddings import Embeddings
 from frazil.registry import Job, submit_job
+from frazil.requests import EMBED
 from tests.pipeline.in_process import InProcessTasks
 
 NOTES: dict[str, Any] = {
@@ -60,7 +61,9 @@ class Place:
             before.iceberg.io.delete(path)
 
     def ask(self, table: str = "notes", **options: Any) -> Job:
-        return submit_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
+        return submit_job(
+            self.lake.registry, EMBED.name, f"main.{table}", {"table": table, **options}, asked_by="someone"
+        )
 
     def embed(self, table: str = "notes", **options: Any) -> dict[str, Any]:
         return self.job.run(self.ask(table, **options), lambda progress: None)

@@ -8,8 +8,9 @@ import pytest
 
 from frazil.lake.catalog import Lake
 from frazil.pipeline import PipelineSettings
-from frazil.pipeline.embeddings import KIND, EmbedTrigger
+from frazil.pipeline.embeddings import EmbedTrigger
 from frazil.registry import finish_job, open_jobs
+from frazil.requests import EMBED
 from tests.pipeline.embeddings.place import Place
 
 
@@ -25,10 +26,10 @@ class Clock:
     def after(self, seconds: float) -> list[str]:
         self.now += timedelta(seconds=seconds)
         self.timer.poll(self.now)
-        return [job.subject for job in open_jobs(self.place.lake.registry, [KIND])]
+        return [job.subject for job in open_jobs(self.place.lake.registry, [EMBED.name])]
 
     def do(self, *, fail: bool = False) -> None:
-        for job in open_jobs(self.place.lake.registry, [KIND]):
+        for job in open_jobs(self.place.lake.registry, [EMBED.name]):
             result = {"state": "failed"} if fail else self.place.job.run(job, lambda progress: None)
             finish_job(self.place.lake.registry, job, result)
 

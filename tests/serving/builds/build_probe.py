@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from frazil.registry import finish_job, open_jobs
+from frazil.requests import BUILD
 from frazil.serving import SearchSettings
-from frazil.serving.builds import KIND
 from tests.kills import Address
 from tests.serving.builds.yard import Yard
 
@@ -15,5 +15,5 @@ SETTINGS = SearchSettings(keep_artifacts=2, grace_seconds=0)
 
 def do_builds(there: Address, folder: str, own_process: bool = False) -> None:
     yard = Yard(there.open(), Path(folder), SETTINGS, own_process=own_process)
-    for job in open_jobs(yard.lake.registry, [KIND]):
+    for job in open_jobs(yard.lake.registry, [BUILD.name]):
         finish_job(yard.lake.registry, job, {"state": "done", **yard.builds.run(job, lambda progress: None)})

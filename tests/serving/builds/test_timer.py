@@ -11,9 +11,10 @@ import pytest
 
 from frazil.lake.catalog import Lake
 from frazil.registry import finish_job, open_jobs
+from frazil.requests import BUILD
 from frazil.serving import Profiles, SearchSettings, parse_profile
 from frazil.serving.artifacts import ShelfCleanup, clear_shelves
-from frazil.serving.builds import KIND, BuildTrigger
+from frazil.serving.builds import BuildTrigger
 from frazil.serving.index_choice import choose_index
 from frazil.serving.vectors.config import IndexConfig
 from tests.lake.staging import append
@@ -33,11 +34,11 @@ class Clock:
     def after(self, seconds: float) -> list[tuple[str, str | None]]:
         self.now += timedelta(seconds=seconds)
         self.timer.poll(self.now)
-        return [(job.subject, job.params["profile"]) for job in open_jobs(self.yard.lake.registry, [KIND])]
+        return [(job.subject, job.params["profile"]) for job in open_jobs(self.yard.lake.registry, [BUILD.name])]
 
     def do(self, *, fail: bool = False) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for job in open_jobs(self.yard.lake.registry, [KIND]):
+        for job in open_jobs(self.yard.lake.registry, [BUILD.name]):
             result = {"state": "failed"} if fail else self.yard.builds.run(job, lambda progress: None)
             finish_job(self.yard.lake.registry, job, {"state": "done", **result})
             found.append(result)

@@ -15,15 +15,14 @@ import pyarrow as pa
 from frazil.errors import FrazilError
 from frazil.events.declaration import embeddings_of
 from frazil.lake.catalog import Lake, LakeTable, load_entity
-from frazil.pipeline.embeddings import KIND as EMBED
-from frazil.pipeline.embeddings import EmbedAsk
 from frazil.registry import Job, ProgressCallback, finish_job, submit_job
+from frazil.requests import BUILD, EMBED, EmbedRequest
 from frazil.serving import SearchSettings
 from frazil.serving.artifacts import MANIFEST, ArtifactEntry, LocalCopies, Manifest, Shelf, decode_manifest, open_shelf
 from frazil.serving.artifacts.contents import Contents
 from frazil.serving.artifacts.parts import IndexPart
 from frazil.serving.artifacts.verify import verify_artifact
-from frazil.serving.builds import KIND, Builds, BuildServices
+from frazil.serving.builds import Builds, BuildServices
 from frazil.serving.builds.child import built
 from frazil.serving.builds.plan import BuildOrder, BuildPlan
 from frazil.serving.builds.process import BuildProcess
@@ -68,8 +67,8 @@ class Yard:
         """As the lane of embeddings does it, before the build looks again."""
         self.embeddings_asked += 1
         is_shadow = model not in ("own", table.spec.searched.model if table.spec.searched else "")
-        asked = EmbedAsk(table.name, model, shadow=is_shadow)
-        job = submit_job(self.lake.registry, EMBED, table.name, asked.params(), asked_by="build")
+        asked = EmbedRequest(table=table.name, model=model, shadow=is_shadow)
+        job = submit_job(self.lake.registry, EMBED.name, table.name, asked.params(), asked_by="build")
         try:
             result = {"state": "done", **self.place.job.run(job, lambda progress: None)}
         except FrazilError as error:
@@ -81,7 +80,9 @@ class Yard:
         self.announced.append((shelf, generation))
 
     def ask(self, table: str = "notes", **options: Any) -> Job:
-        return submit_job(self.lake.registry, KIND, f"main.{table}", {"table": table, **options}, asked_by="someone")
+        return submit_job(
+            self.lake.registry, BUILD.name, f"main.{table}", {"table": table, **options}, asked_by="someone"
+        )
 
     def build(self, table: str = "notes", **options: Any) -> dict[str, Any]:
         job = self.ask(table, **options)

@@ -11,8 +11,9 @@ from frazil.embedding import ModelSettings
 from frazil.lake.catalog import Lake
 from frazil.lake.derived import read_trials
 from frazil.registry import Job, submit_job
+from frazil.requests import TRIAL
 from frazil.serving import SearchSettings
-from frazil.serving.trials import KIND, Trials, parse_trial
+from frazil.serving.trials import Trials, parse_trial
 from tests.pipeline.embeddings.place import Place
 from tests.serving.sentences import sentences
 
@@ -41,7 +42,7 @@ class TrialPlace:
 
     def ask(self, **wanted: Any) -> Job:
         asked = parse_trial({"table": "notes", **wanted})
-        return submit_job(self.lake.registry, KIND, asked.table, asked.params(), asked_by="someone")
+        return submit_job(self.lake.registry, TRIAL.name, asked.table, asked.params(), asked_by="someone")
 
     def doer(self, models: Mapping[str, ModelSettings] | None = None) -> Trials:
         return Trials(self.lake, models or {}, SearchSettings(), scratch=self.scratch, nice=0)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from frazil.errors import InvalidInput
+from frazil.requests import MAX_TRIALS, TrialRequest
 from frazil.serving.trials import parse_trial
-from frazil.serving.trials.ask import TrialAsk
-from frazil.serving.trials.grid import MAX_TRIALS, TrialConfig, default_grid, drawn, near, parse_grid
+from frazil.serving.trials.grid import TrialConfig, default_grid, drawn, near, parse_grid
 from frazil.serving.vectors import default_config
 from frazil.serving.vectors.config import KINDS
 
@@ -25,7 +25,7 @@ from frazil.serving.vectors.config import KINDS
 )
 def test_a_request_comes_out_of_its_job_as_it_went_in(body: dict[str, Any]) -> None:
     asked = parse_trial({"table": "notes", **body})
-    assert isinstance(asked, TrialAsk) and parse_trial(asked.params()) == asked
+    assert isinstance(asked, TrialRequest) and parse_trial(asked.params()) == asked
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from frazil.errors import FrazilError, InvalidInput
 from frazil.lake.catalog import Lake, plan_purge
 from frazil.lake.derived import drop_embeddings, read_trials, undrop_embeddings
 from frazil.lake.derived.trials import trials_table
+from frazil.requests import EvalQuestion
 from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.artifacts import ArtifactModel, ArtifactRefused, ArtifactSource, SourceState, open_shelf
 from frazil.serving.artifacts.parts import IndexPart
 from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.index_choice import chosen_index
 from frazil.serving.trials import find_best, forget, parse_best
-from frazil.serving.trials.ask import EvalQuestion
 from frazil.serving.trials.dataset import from_rows, take
 from frazil.serving.trials.eval_set import hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.vectors.config import IndexConfig

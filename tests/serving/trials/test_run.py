@@ -13,8 +13,9 @@ import pytest
 from frazil.embedding import embedded, open_model
 from frazil.errors import FrazilError, NotFound
 from frazil.registry import job_status, open_jobs
-from frazil.serving.trials import KIND, vss
+from frazil.requests import TRIAL
 from frazil.serving.trials import run as running
+from frazil.serving.trials import vss
 from frazil.serving.trials.children import Children, GivenUp, TookTooLong
 from frazil.serving.trials.dataset import from_rows
 from frazil.serving.trials.eval_set import Prepare, made_from
@@ -213,7 +214,7 @@ def test_a_run_that_is_killed_is_finished_with_every_trial_once(own: TrialPlace,
     before = [row["trial"] for row in own.journal()]
     assert len(before) in (0, 8), "whole batches, or nothing"
     finished(do_trial_jobs, address(own.lake), str(own.scratch))
-    assert open_jobs(own.lake.registry, [KIND]) == [] and job_status(own.lake.registry, job.id)["state"] == "done"
+    assert open_jobs(own.lake.registry, [TRIAL.name]) == [] and job_status(own.lake.registry, job.id)["state"] == "done"
     rows = [row["trial"] for row in own.journal()]
     assert len(rows) == len(set(rows)) == 10 and rows[: len(before)] == before
 

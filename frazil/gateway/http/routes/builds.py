@@ -9,22 +9,21 @@ from starlette.responses import Response
 
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
-from frazil.gateway.http.responses import answer
-from frazil.registry import submit_job
+from frazil.gateway.http.responses import accepted
+from frazil.gateway.jobs import submit
+from frazil.requests import BUILD, BuildRequest
 from frazil.serving import Profiles
-from frazil.serving.builds import KIND, model_of, must_be_of, parse_build
+from frazil.serving.builds import model_of, must_be_of
 
 
 class Builds:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = PartsHealth(gateway)
 
     @operation(
         "Build an artifact of a table",
@@ -45,7 +44,7 @@ class Builds:
         body = await json_body(request, self._bodies)
         if not isinstance(body, dict) or {"table", "embedding"} & body.keys():
             raise InvalidInput("a build is {force?, profile?}", code="bad_build", hint="{}")
-        asked = parse_build({**body, "table": name})
+        asked = BuildRequest.parse({**body, "table": name})
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
         registry = self._gateway.lake.registry
@@ -53,7 +52,4 @@ class Builds:
         if profile is not None:
             must_be_of(profile, table.spec)
         model_of(table.spec, profile)
-        self._parts.pipeline_must_be_there()
-        by = identity_of(request).id
-        job = await asyncio.to_thread(submit_job, registry, KIND, name, asked.params(), asked_by=by)
-        return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)
+        return accepted(await submit(self._gateway, BUILD, asked, identity_of(request)))

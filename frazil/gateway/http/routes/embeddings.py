@@ -7,26 +7,25 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.access import Forbidden
 from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.health import PartsHealth
-from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, JsonObjects, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
-from frazil.gateway.http.responses import answer
+from frazil.gateway.http.responses import accepted, answer
+from frazil.gateway.jobs import submit
 from frazil.lake.catalog import LakeTable
 from frazil.lake.derived import delete_embeddings, embedding_models
-from frazil.pipeline.embeddings import KIND, check_model, model_of, parse_embed
-from frazil.registry import open_jobs, submit_job
+from frazil.pipeline.embeddings import check_model, model_of
+from frazil.registry import open_jobs
+from frazil.requests import EMBED, EmbedRequest
 
 
 class TableEmbeddings:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = PartsHealth(gateway)
 
     @operation(
         "Embed what is new in a table",
@@ -47,12 +46,9 @@ class TableEmbeddings:
         body = await json_body(request, self._bodies)
         if not isinstance(body, dict) or "table" in body:
             raise InvalidInput("an embedding is {model?, shadow?, retry?, sweep?}", code="bad_embedding", hint="{}")
-        asked = parse_embed({**body, "table": name})
+        asked = EmbedRequest.parse({**body, "table": name})
         check_model((await self._table(name)).spec, asked)
-        self._parts.pipeline_must_be_there()
-        registry, by = self._gateway.lake.registry, identity_of(request).id
-        job = await asyncio.to_thread(submit_job, registry, KIND, name, asked.params(), asked_by=by)
-        return answer({"id": job.id, "state": "waiting", "subject": name.removeprefix("main.")}, 202)
+        return accepted(await submit(self._gateway, EMBED, asked, identity_of(request)))
 
     @operation(
         "The models that a table has vectors of",
@@ -66,11 +62,7 @@ class TableEmbeddings:
         """The models that the table has vectors of, for who may read all of it."""
         only(request)
         name = table_of(request)
-        grant = identity_of(request).read_grant(name)
-        if grant is None:
-            raise no_such_table(name)
-        if not grant.is_whole:
-            raise Forbidden("this is for who may read all of the table", hint="ask whoever gave you the token")
+        whole_table_only(request, name)
         table = await self._table(name)
         found = await asyncio.to_thread(embedding_models, self._gateway.lake, table)
         of_table = model_of(table.spec) if table.spec.searched is not None else None
@@ -106,7 +98,7 @@ class TableEmbeddings:
                 code="model_in_use",
                 hint=f"make another one its model first: frazil embed {short} --model <name>",
             )
-        if any(job.params.get("table") == table.name for job in open_jobs(lake.registry, [KIND])):
+        if any(job.params.get("table") == table.name for job in open_jobs(lake.registry, [EMBED.name])):
             raise Conflict(f"{short!r} is being embedded", code="embedding_runs", hint="wait for it: frazil jobs")
         if all(found["model"] != model for found in embedding_models(lake, table)):
             raise NotFound(

@@ -9,11 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.access import Forbidden
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
-from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, no_such_table
+from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, whole_table_only
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.operation import (
     BODY,
@@ -29,11 +28,11 @@ from frazil.gateway.http.operation import (
     operation,
 )
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
-from frazil.gateway.http.responses import answer
-from frazil.gateway.http.uploads import KIND, Uploads
-from frazil.pipeline.sources.csv import CsvLoad, parse_load
-from frazil.pipeline.sources.postgres import parse_postgres
-from frazil.registry import submit_job
+from frazil.gateway.http.responses import accepted, answer
+from frazil.gateway.http.uploads import Uploads
+from frazil.gateway.jobs import submit
+from frazil.pipeline.sources.csv import parse_load
+from frazil.requests import CSV, POSTGRES, LoadRequest, PostgresRequest
 from frazil.tables import newest_loads
 
 _TEXTS = ("mode", "delimiter", "quote", "escape", "encoding", "max_bad", "source")
@@ -52,7 +51,6 @@ class Loads:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = PartsHealth(gateway)
         self._uploads = Uploads(gateway)
 
     @operation(
@@ -75,7 +73,7 @@ class Loads:
         for path in load.files:
             if not os.path.isabs(path):
                 raise InvalidInput(f"{path[:200]!r} is no absolute path", code="bad_load", hint="write it from / on")
-        return await self._ask(request, KIND, load.table, load.params())
+        return accepted(await submit(self._gateway, CSV, load, identity_of(request)))
 
     @operation(
         "Archive or refresh from a Postgres",
@@ -92,8 +90,8 @@ class Loads:
         """An archive or a refresh from a source that the pipeline's settings name."""
         admin_only(request)
         only(request)
-        asked = parse_postgres(await json_body(request, self._bodies))
-        return await self._ask(request, "postgres", asked.source, asked.params())
+        asked = PostgresRequest.parse(await json_body(request, self._bodies))
+        return accepted(await submit(self._gateway, POSTGRES, asked, identity_of(request)))
 
     @operation(
         "Send a file and load it",
@@ -119,11 +117,11 @@ class Loads:
         ingest_only(request, name)
         only(request, "filename", "header", "null_words", *_TEXTS)
         path = self._uploads.place(request.query_params.get("filename", ""))
-        self._parts.pipeline_must_be_there()
-        wanted = parse_load({"table": name, "files": [str(path)], "uploaded": True, **_options(request)})
-        await self._may_load(request, wanted)
+        PartsHealth(self._gateway).pipeline_must_be_there()
+        load = parse_load({"table": name, "files": [str(path)], "uploaded": True, **_options(request)})
+        await self._may_load(request, load)
         async with self._uploads.received(request, path, identity_of(request)):
-            return await self._ask(request, KIND, wanted.table, wanted.params())
+            return accepted(await submit(self._gateway, CSV, load, identity_of(request)))
 
     @operation(
         "The newest loads of a table",
@@ -138,29 +136,19 @@ class Loads:
         """The newest loads of a table, for who may read all of its rows."""
         only(request, "limit")
         name = table_of(request)
-        grant = identity_of(request).read_grant(name)
-        if grant is None:
-            raise no_such_table(name)
-        if grant.filters:
-            raise Forbidden("this is for who may read all rows of the table", hint="ask whoever gave you the token")
+        whole_table_only(request, name, masked_ok=True)
         limit = whole_number(request, "limit", default=100, most=_MOST_LOADS)
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
         told = await asyncio.to_thread(newest_loads, self._gateway.lake.registry, table, limit=limit)
         return answer({"table": table.spec.short_name, "loads": told})
 
-    async def _may_load(self, request: Request, load: CsvLoad) -> None:
+    async def _may_load(self, request: Request, load: LoadRequest) -> None:
         """Who may publish to a table may add rows to it; taking away those of others, and making it, is for admins."""
         if load.mode == "replace":
             admin_only(request)
         if not identity_of(request).is_admin:
             await self._gateway.directory.table(load.table)
-
-    async def _ask(self, request: Request, kind: str, subject: str, params: dict[str, Any]) -> Response:
-        self._parts.pipeline_must_be_there()
-        by = identity_of(request).id
-        job = await asyncio.to_thread(submit_job, self._gateway.lake.registry, kind, subject, params, asked_by=by)
-        return answer({"id": job.id, "state": "waiting", "subject": subject.removeprefix("main.")}, 202)
 
 
 def _options(request: Request) -> dict[str, Any]:

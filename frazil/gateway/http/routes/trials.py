@@ -8,11 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from frazil.access import Forbidden
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
-from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
 from frazil.gateway.http.bodies import BodyReader, json_body
 from frazil.gateway.http.operation import (
     BODY,
@@ -28,10 +27,11 @@ from frazil.gateway.http.operation import (
     operation,
 )
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
-from frazil.gateway.http.responses import answer
+from frazil.gateway.http.responses import accepted, answer
+from frazil.gateway.jobs import submit
 from frazil.lake.catalog import LakeTable
 from frazil.lake.derived import read_trials
-from frazil.registry import submit_job
+from frazil.requests import TRIAL, TrialRequest
 
 _NO_BEST: Errors = {
     404: ("model_not_found", "not_searched", "no_trials", "no_trial_qualifies", "profile_not_found"),
@@ -46,7 +46,6 @@ class TableTrials:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._parts = PartsHealth(gateway)
 
     @operation(
         "Try indexes and models",
@@ -72,16 +71,16 @@ class TableTrials:
         if not isinstance(body, dict) or "table" in body:
             raise InvalidInput("a trial is {kinds?, grid?, search?, models?, …}", code="bad_trial", hint="{}")
         table = await self._table(name)
-        self._parts.pipeline_must_be_there()
-        job_id = await asyncio.to_thread(self._asked, table, body, identity_of(request).id)
-        return answer({"id": job_id, "state": "waiting", "subject": table.spec.short_name}, 202)
+        PartsHealth(self._gateway).pipeline_must_be_there()
+        asked = await asyncio.to_thread(self._checked, table, body)
+        return accepted(await submit(self._gateway, TRIAL, asked, identity_of(request)))
 
-    def _asked(self, table: LakeTable, body: dict[str, Any], by: str) -> str:
-        from frazil.serving.trials import KIND, model_of, parse_trial
+    def _checked(self, table: LakeTable, body: dict[str, Any]) -> TrialRequest:
+        from frazil.serving.trials import model_of, parse_trial
 
         asked = parse_trial({**body, "table": table.name})
         model_of(table.spec)
-        return submit_job(self._gateway.lake.registry, KIND, table.name, asked.params(), asked_by=by).id
+        return asked
 
     @operation(
         "What trials have measured, newest first",
@@ -160,11 +159,7 @@ class TableTrials:
 
     async def _readable(self, request: Request) -> LakeTable:
         name = table_of(request)
-        grant = identity_of(request).read_grant(name)
-        if grant is None:
-            raise no_such_table(name)
-        if not grant.is_whole:
-            raise Forbidden("this is for who may read all of the table", hint="ask whoever gave you the token")
+        whole_table_only(request, name)
         return await self._table(name)
 
     async def _table(self, name: str) -> LakeTable:

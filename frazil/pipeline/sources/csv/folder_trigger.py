@@ -1,4 +1,4 @@
-"""A watched folder: what is dropped into it is loaded once it is still."""
+"""Folder trigger: what is dropped into it is loaded once it is still."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from datetime import datetime
 from pathlib import Path
 
 from frazil.pipeline.settings import WatchSettings
-from frazil.pipeline.sources.csv.ask import parse_load
+from frazil.pipeline.sources.csv.load_options import parse_load
 from frazil.registry import Job, Registry, open_jobs, submit_job
+from frazil.requests import CSV
 
 log = logging.getLogger(__name__)
 _UNFINISHED = (".part", ".tmp", ".crdownload", ".swp", "~")
@@ -17,7 +18,7 @@ Mark = tuple[int, int]
 
 
 class FolderTrigger:
-    """Asks for a load of each file that is new or was changed, and has been the same for two looks.
+    """Submits a load of each file that is new or was changed, and has been the same for two looks.
 
     After a start every file is asked for once more: the load finds by its content that it was loaded before.
     """
@@ -47,7 +48,7 @@ class FolderTrigger:
         try:
             paths = sorted(self._settings.folder.expanduser().glob(self._settings.pattern))
         except OSError as error:
-            log.warning("cannot look at the folder of watch %s: %s", self._name, error)
+            log.warning("watch %s cannot read its folder: %s", self._name, error)
             return {}
         for path in paths:
             if path.name.startswith(".") or path.name.endswith(_UNFINISHED):
@@ -62,19 +63,19 @@ class FolderTrigger:
 
     def _busy(self) -> bool:
         """One load of a folder at a time: what comes meanwhile is loaded together."""
-        return any(job.params.get("source") == self._source for job in open_jobs(self._registry, ["csv"]))
+        return any(job.params.get("source") == self._source for job in open_jobs(self._registry, [CSV.name]))
 
     @property
     def _source(self) -> str:
         return f"csv:watch/{self._name}"
 
     def _ask(self, paths: list[Path]) -> Job:
-        wanted = {
+        body = {
             "table": self._settings.table,
             "files": [str(path) for path in paths],
             "mode": self._settings.mode,
             "max_bad": self._settings.max_bad,
             "source": self._source,
         }
-        load = parse_load(wanted)
-        return submit_job(self._registry, "csv", load.table, load.params(), asked_by=f"watch {self._name}")
+        load = parse_load(body)
+        return submit_job(self._registry, CSV.name, load.table, load.params(), asked_by=f"watch {self._name}")

@@ -39,7 +39,6 @@ from frazil.lake.bulk import (
 from frazil.lake.catalog import Lake, LakeTable, alter_entity, load_entity
 from frazil.pipeline.jobs.event_sender import EventSender, as_events
 from frazil.pipeline.jobs.spark_tasks import Tasks
-from frazil.pipeline.sources.csv.ask import CsvLoad, parse_load
 from frazil.pipeline.sources.csv.column_mapping import (
     FileColumns,
     columns_to_add,
@@ -48,12 +47,14 @@ from frazil.pipeline.sources.csv.column_mapping import (
     quarantine_of,
     shape_of,
 )
+from frazil.pipeline.sources.csv.load_options import csv_options
 from frazil.pipeline.sources.csv.load_plan import LoadPlan, draft_as_made, draft_of
 from frazil.pipeline.sources.csv.report import check_tolerance, record_of, report_of
 from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
 from frazil.pipeline.sources.csv.task import ROW_ID, CsvTaskResult, LoadStamp, load_piece, spool_piece
 from frazil.pipeline.sources.csv.unpacking import UnpackBudget, UnpackLimits
 from frazil.registry import Job, ProgressCallback
+from frazil.requests import LoadRequest
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class CsvLoads:
         self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        asked = parse_load(job.params)
+        asked = LoadRequest.parse(job.params)
         try:
             with TemporaryDirectory(prefix="csv-") as spool:
                 report = _Run(self, job, asked, Path(spool)).run(report_progress)
@@ -102,7 +103,7 @@ class CsvLoads:
 class _Run:
     """One try of one load."""
 
-    def __init__(self, loads: CsvLoads, job: Job, asked: CsvLoad, spool: Path) -> None:
+    def __init__(self, loads: CsvLoads, job: Job, asked: LoadRequest, spool: Path) -> None:
         self._lake = loads.lake
         self._limits = loads.limits
         self._tasks = loads.tasks
@@ -164,7 +165,7 @@ class _Run:
         for number, path in enumerate(self._asked.files):
             report_progress({"scanned": number, "of": len(self._asked.files)})
             name = os.path.basename(path) if self._asked.uploaded else path
-            found.append(scan_file(Path(path), self._spool, self._asked.options, name=name, budget=budget))
+            found.append(scan_file(Path(path), self._spool, csv_options(self._asked), name=name, budget=budget))
         return found
 
     def _fresh(self, table: LakeTable | None, scanned: Sequence[CsvFile]) -> tuple[list[CsvFile], list[CsvFile]]:
@@ -302,7 +303,7 @@ def _prefix(job: Job) -> str:
     return job.id.partition("-")[2]
 
 
-def _forget_uploads(asked: CsvLoad) -> None:
+def _forget_uploads(asked: LoadRequest) -> None:
     if asked.uploaded:
         for path in asked.files:
             try:

@@ -10,7 +10,6 @@ from frazil.errors import NotFound
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import FilePlan, discard, draft_grown, draft_location, holds, plan_draft_files, plan_files
 from frazil.lake.catalog import Lake, LakeTable
-from frazil.pipeline.sources.csv.ask import CsvLoad
 from frazil.pipeline.sources.csv.column_mapping import (
     FileColumns,
     columns_to_add,
@@ -24,6 +23,7 @@ from frazil.pipeline.sources.csv.task import CsvTask, CsvTaskResult, LoadStamp
 from frazil.pipeline.sources.csv.text_ranges import CsvRange
 from frazil.pipeline.sources.csv.type_inference import ColumnFacts
 from frazil.pipeline.sources.csv.type_sample import sampled, supposed
+from frazil.requests import LoadRequest
 
 _PIECE_BYTES = 128 << 20
 """A task makes one file of so many bytes of text; fewer where there would not be work for every core."""
@@ -45,7 +45,7 @@ class LoadPlan:
     bad_location: str | None = None
     """Folders of tables that are not made yet."""
 
-    def pieces(self, shapes: Sequence[FileColumns], asked: CsvLoad, stamp: LoadStamp, cores: int) -> list[CsvTask]:
+    def pieces(self, shapes: Sequence[FileColumns], asked: LoadRequest, stamp: LoadStamp, cores: int) -> list[CsvTask]:
         total = sum(csv_range.length for shape in shapes for csv_range in shape.file.ranges)
         size = min(_PIECE_BYTES, max(1, total // (cores * _PIECES_PER_CORE)))
         found = []
@@ -61,7 +61,7 @@ class LoadPlan:
                         width=shape.file.width,
                         columns=columns,
                         extra=extra,
-                        null_words=asked.options.null_words,
+                        null_words=asked.null_words,
                         stamp=stamp,
                         rows_plan=self.rows_plan,
                         bad_plan=self.bad_plan,
@@ -89,10 +89,12 @@ class LoadPlan:
         discard(self.bad_plan, [file for piece in done for file in piece.bad_files])
 
 
-def draft_of(lake: Lake, asked: CsvLoad, table: LakeTable | None, shapes: Sequence[FileColumns], mark: str) -> LoadPlan:
+def draft_of(
+    lake: Lake, asked: LoadRequest, table: LakeTable | None, shapes: Sequence[FileColumns], mark: str
+) -> LoadPlan:
     """The table that these files would make, or need, if all of their data were like the sample."""
     known = table.spec if table else None
-    guess = sampled(shapes, to_infer(shapes, asked.columns, known), asked.options.null_words)
+    guess = sampled(shapes, to_infer(shapes, asked.columns, known), asked.null_words)
     if table is None:
         spec = new_spec(asked.table, shapes, asked.columns, decided_types(guess))
         location = draft_location(lake, spec.name, mark)

@@ -10,10 +10,10 @@ from typing import Any
 from frazil.errors import InvalidInput
 from frazil.lake.bulk import LoadedFile, LoadRecord
 from frazil.lake.catalog import LakeTable
-from frazil.pipeline.sources.csv.ask import CsvLoad, Tolerance
 from frazil.pipeline.sources.csv.scan import CsvFile
 from frazil.pipeline.sources.csv.task import CsvTaskResult
 from frazil.registry import Job
+from frazil.requests import LoadRequest, Tolerance
 
 JOB = "ingest csv"
 _COLUMNS_TOLD = 20
@@ -64,7 +64,7 @@ def record_of(
 
 
 def report_of(
-    asked: CsvLoad, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile], seconds: float
+    asked: LoadRequest, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile], seconds: float
 ) -> dict[str, Any]:
     """As it is shown and journalled; without a record there was nothing to load."""
     told = dict(record.report) if record else {"rows_in": 0, "rows_out": 0, "quarantined": 0, "bytes_in": 0}

@@ -8,8 +8,6 @@ from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
     from frazil.pipeline.sources.postgres.archive_trigger import ArchiveTrigger as ArchiveTrigger
-    from frazil.pipeline.sources.postgres.ask import PostgresAsk as PostgresAsk
-    from frazil.pipeline.sources.postgres.ask import parse_postgres as parse_postgres
     from frazil.pipeline.sources.postgres.handler import PostgresLoads as PostgresLoads
     from frazil.pipeline.sources.postgres.refresh import LoadServices as LoadServices
 

@@ -30,7 +30,6 @@ from frazil.pipeline.jobs.spark_tasks import Tasks
 from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.sources.column_names import clean
 from frazil.pipeline.sources.postgres.archive_task import ArchiveTask, ArchiveTaskResult, load_piece
-from frazil.pipeline.sources.postgres.ask import PostgresAsk
 from frazil.pipeline.sources.postgres.dsn import Dsn
 from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
 from frazil.pipeline.sources.postgres.read import TablePlan, plan_table
@@ -40,6 +39,7 @@ from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
 from frazil.pipeline.sources.postgres.target_columns import DATE_COLUMN, archive_spec, fit_columns
 from frazil.registry import Job, ProgressCallback
+from frazil.requests import PostgresRequest
 
 JOB = "archive postgres"
 NAMESPACE = "archive"
@@ -61,7 +61,7 @@ def archive_database(
     lake: Lake,
     tasks: Tasks,
     job: Job,
-    asked: PostgresAsk,
+    asked: PostgresRequest,
     settings: SourceSettings,
     dsn: Dsn,
     report_progress: ProgressCallback,
@@ -103,7 +103,7 @@ def _planned(
     snapshot: ExportedSnapshot,
     settings: SourceSettings,
     dsn: Dsn,
-    asked: PostgresAsk,
+    asked: PostgresRequest,
     night: date,
 ) -> _Archived:
     """The archive table, made or grown so that tonight's columns fit; and the ranges to read."""
@@ -141,7 +141,7 @@ def _planned(
     return archived
 
 
-def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresAsk, night: date, moment: str) -> TableLine:
+def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresRequest, night: date, moment: str) -> TableLine:
     """Put tonight's rows in the place of what the night has; a line of the report, whatever comes of it."""
     if table.error is not None or table.target is None:
         error = table.error or FrazilError("it could not be planned")

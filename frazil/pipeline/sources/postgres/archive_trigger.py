@@ -1,4 +1,4 @@
-"""When a source is archived by itself: each day at its time, whatever was restarted meanwhile."""
+"""Archive trigger: a source is archived each day at its time, whatever was restarted meanwhile."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime, time
 
 from frazil.errors import Conflict
 from frazil.pipeline.settings import SourceSettings
-from frazil.pipeline.sources.postgres.ask import PostgresAsk
 from frazil.registry import Registry, submit_job
+from frazil.requests import POSTGRES, PostgresRequest
 
 _ASKED = "archive/asked/"
 
@@ -29,9 +29,9 @@ class ArchiveTrigger:
         key = _ASKED + self._name
         last = self._registry.get(key)
         if last is None or last.body.decode() < tonight:
-            asked = PostgresAsk(self._name, run_date=now.date())
+            asked = PostgresRequest(source=self._name, run_date=now.date())
             # In this order: a kill in between makes the night twice, the second in the place of the first, not never.
-            submit_job(self._registry, "postgres", self._name, asked.params(), asked_by="nightly")
+            submit_job(self._registry, POSTGRES.name, self._name, asked.params(), asked_by="nightly")
             with contextlib.suppress(Conflict):
                 self._registry.put(key, tonight.encode(), last.version if last else None)
         self._known = tonight

@@ -12,11 +12,11 @@ from frazil.errors import FrazilError, NotFound
 from frazil.pipeline.jobs.mail import send_mail
 from frazil.pipeline.settings import MailSettings, SourceSettings
 from frazil.pipeline.sources.postgres.archive import archive_database
-from frazil.pipeline.sources.postgres.ask import PostgresAsk, parse_postgres
 from frazil.pipeline.sources.postgres.refresh import LoadServices, refresh_tables
 from frazil.pipeline.sources.postgres.report import Night
 from frazil.pipeline.sources.postgres.source_settings import read_dsn
 from frazil.registry import Job, ProgressCallback
+from frazil.requests import PostgresRequest
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class PostgresLoads:
         self._tools.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        asked = parse_postgres(job.params)
+        asked = PostgresRequest.parse(job.params)
         settings = self._source(asked)
         dsn = read_dsn(asked.source, settings)
         if asked.what != "archive":
@@ -47,7 +47,7 @@ class PostgresLoads:
         night = archive_database(self._tools.lake, self._tools.tasks, job, asked, settings, dsn, report_progress)
         return {**night.body(), **self._told(night, job)}
 
-    def _source(self, asked: PostgresAsk) -> SourceSettings:
+    def _source(self, asked: PostgresRequest) -> SourceSettings:
         found = self._sources.get(asked.source)
         if found is None:
             raise NotFound(

@@ -39,7 +39,6 @@ from frazil.pipeline.jobs.event_sender import EventSender, as_events
 from frazil.pipeline.jobs.spark_tasks import Tasks
 from frazil.pipeline.settings import SourceSettings
 from frazil.pipeline.sources.column_names import clean
-from frazil.pipeline.sources.postgres.ask import PostgresAsk
 from frazil.pipeline.sources.postgres.cursor import CursorRead, CursorState, cursor_start, plan_cursor
 from frazil.pipeline.sources.postgres.dsn import Dsn
 from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
@@ -50,6 +49,7 @@ from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import Range, ranges_of
 from frazil.pipeline.sources.postgres.target_columns import Fitted, fit_columns
 from frazil.registry import Job, ProgressCallback
+from frazil.requests import PostgresRequest
 
 _SETTLE_SECONDS = 600.0
 _MAX_KNOWN_IDS = 5_000_000
@@ -70,7 +70,7 @@ class LoadServices:
 def refresh_tables(
     tools: LoadServices,
     job: Job,
-    asked: PostgresAsk,
+    asked: PostgresRequest,
     settings: SourceSettings,
     dsn: Dsn,
     report_progress: ProgressCallback,
@@ -92,7 +92,7 @@ class _Refresh:
         self,
         tools: LoadServices,
         job: Job,
-        asked: PostgresAsk,
+        asked: PostgresRequest,
         settings: SourceSettings,
         dsn: Dsn,
         snapshot: ExportedSnapshot,

@@ -84,7 +84,7 @@ class CountedTasks(InProcessTasks):
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """Ranges and samples are tiny: a small file has many of them."""
-    monkeypatch.setattr("frazil.pipeline.sources.csv.ask.CsvOptions", partial(CsvOptions, range_bytes=256))
+    monkeypatch.setattr("frazil.pipeline.sources.csv.load_options.CsvOptions", partial(CsvOptions, range_bytes=256))
     monkeypatch.setattr(type_sample, "SAMPLE_BYTES", 100)
     monkeypatch.setattr(type_sample, "SAMPLES", 2)
     lake = open_lake(f"sqlite:///{tmp_path}/catalog.db", Warehouse(f"file://{tmp_path}/warehouse"))
@@ -225,7 +225,7 @@ def test_a_table_that_is_there_grows_by_all_the_data(place: Place, late: str, po
     told = place.load("guessed", [str(path)], max_bad="100%")
     whole = partial(CsvOptions, range_bytes=1 << 30)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("frazil.pipeline.sources.csv.ask.CsvOptions", whole)
+        patched.setattr("frazil.pipeline.sources.csv.load_options.CsvOptions", whole)
         patched.setattr(guess, "SAMPLE_BYTES", 1 << 30)
         assert place.load("known", [str(path)], max_bad="100%") == told
     assert place.seen("guessed") == place.seen("known")

@@ -240,7 +240,7 @@ def test_many_ranges_make_few_files(place: Place, monkeypatch: pytest.MonkeyPatc
 
     lines = "".join(f'{n},"text {n}\nsecond line"\n' for n in range(5000))
     small = partial(dialect.CsvOptions, range_bytes=4096)
-    monkeypatch.setattr("frazil.pipeline.sources.csv.ask.CsvOptions", small)
+    monkeypatch.setattr("frazil.pipeline.sources.csv.load_options.CsvOptions", small)
     told = place.load(place.file("a.csv", "n,t\n" + lines))
     assert told["rows_out"] == 5000 and place.table().files < 8
     assert sorted(row["n"] for row in place.rows("n")) == list(range(5000))

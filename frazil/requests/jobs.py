@@ -1,0 +1,42 @@
+"""Job kinds: the one list of what the pipeline may be asked to do.
+
+`runtime/job_handlers.py` maps each kind to who does it; HTTP submits and the runner serves by this list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from frazil.requests.build import BuildRequest
+from frazil.requests.embed import EmbedRequest
+from frazil.requests.job_request import JobRequest
+from frazil.requests.load import LoadRequest
+from frazil.requests.maintenance import MaintenanceRequest
+from frazil.requests.postgres import PostgresRequest
+from frazil.requests.trial import TrialRequest
+
+
+@dataclass(frozen=True)
+class JobKind:
+    name: str
+    request: type[JobRequest]
+    lane: str
+    """Jobs of one lane are done one after the other."""
+    subject: str | None = "table"
+    """The field of the request that names what the job is about; None: whoever submits it says so."""
+    scope: Literal["admin", "ingest"] = "admin"
+    """The scope that a token needs: `ingest` is that of the table."""
+    gives_way: bool = False
+    """Whether it waits, and is cancelled and done again, while commits are behind."""
+
+
+CSV = JobKind("csv", LoadRequest, lane="load", scope="ingest")
+POSTGRES = JobKind("postgres", PostgresRequest, lane="load", subject="source")
+# A build waits for its embedding, and neither for a load or a trial that takes an hour.
+EMBED = JobKind("embed", EmbedRequest, lane="embed")
+BUILD = JobKind("build", BuildRequest, lane="build")
+TRIAL = JobKind("trial", TrialRequest, lane="trial")
+MAINTENANCE = JobKind("maintenance", MaintenanceRequest, lane="maintenance", subject=None, gives_way=True)
+
+JOB_KINDS = {kind.name: kind for kind in (CSV, POSTGRES, EMBED, BUILD, TRIAL, MAINTENANCE)}
