@@ -154,7 +154,7 @@ def one_run_of_a_name_is_one_group(deliveries: Sequence[StreamMessage]) -> tuple
 
 @pytest.mark.parametrize("rule", [every_part_counts, one_run_of_a_name_is_one_group])
 def test_a_broken_rule_for_groups_is_found(monkeypatch: pytest.MonkeyPatch, rule: Callable[..., object]) -> None:
-    monkeypatch.setattr(committer, "whole", rule)
+    monkeypatch.setattr(committer, "complete_messages", rule)
     found(CommitMachine)
 
 

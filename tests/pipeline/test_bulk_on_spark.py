@@ -165,7 +165,7 @@ def test_a_file_that_changes_under_a_load_publishes_nothing(loading: Loading, mo
             file.write("9\n")
         return found
 
-    monkeypatch.setattr("frazil.pipeline.sources.csv.handler.scan", scan_then_write)
+    monkeypatch.setattr("frazil.pipeline.sources.csv.handler.scan_file", scan_then_write)
     with pytest.raises(Conflict) as changed:
         loading.load("n\n1\n2\n")
     assert changed.value.code == "file_changed"

@@ -12,10 +12,17 @@ from enum import Enum
 from typing import Protocol
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    ValidatableTableRequirement,
+)
 
 from frazil.crash import crash_point
 from frazil.errors import FrazilError, Unavailable
@@ -102,14 +109,30 @@ def publish_outcome(current: PublishState, base: PublishState, staged: int, wate
     return None
 
 
-def publish_stage(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int) -> PublishResult:
+class AssertWatermark(ValidatableTableRequirement):
+    """The watermark must be what it was: a repair may move it without a new snapshot."""
+
+    type: str = "assert-frazil-watermark"
+    watermark: str
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:
+        found = None if base_metadata is None else base_metadata.properties.get(WATERMARK)
+        if found != self.watermark:
+            raise CommitFailedException(f"the watermark has moved: expected {self.watermark}, found {found}")
+
+
+def publish_stage(
+    lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: int, *, staged: LakeTable | None = None
+) -> PublishResult:
     """Make the staged snapshot current and set the watermark, if the table is still as it was at `base`.
 
-    An answer that got lost is not guessed at: the table is loaded again and says by itself what is true.
+    `staged` is the table as it was loaded after staging, if the caller has it: the swap asserts what was read from it,
+    so that the table is not loaded again where the swap goes through. An answer that got lost is not guessed at: then the table is loaded, and
+    says by itself what is true.
     """
     failure: Exception | None = None
     for attempt in range(_TRIES + 1):
-        current = lake.table(base.name)
+        current = staged if staged is not None and failure is None else lake.table(base.name)
         outcome = publish_outcome(current, base, snapshot.snapshot_id, watermark)
         if outcome is not None:
             return PublishResult(outcome, current)
@@ -123,6 +146,7 @@ def publish_stage(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: in
                     (
                         AssertTableUUID(uuid=current.iceberg.metadata.table_uuid),
                         AssertRefSnapshotId(ref="main", snapshot_id=base.snapshot_id),  # type: ignore[call-arg]
+                        AssertWatermark(watermark=str(base.watermark)),
                     ),
                     (
                         SetSnapshotRefUpdate(  # type: ignore[call-arg]
@@ -136,16 +160,25 @@ def publish_stage(lake: Lake, base: LakeTable, snapshot: Snapshot, watermark: in
                         ),
                     ),
                 )
+                crash_point("after_publish_before_reload")
                 _forget_old_metadata(current, response.metadata)
+            return PublishResult(Outcome.PUBLISHED, _as_committed(current, response))
         except (CommitFailedException, Unavailable, ValueError) as error:
             # Lost the race, or the outcome is unknown, or (ValueError) the stage has just been expired: look again.
             failure = error
-        crash_point("after_publish_before_reload")
     raise Unavailable(
         failure.message if isinstance(failure, Unavailable) else f"cannot publish to {base.name}: {failure}",
         code="publish_failed",
         hint="it is tried again; if it stays, check that the catalog's database and the warehouse can be reached",
     ) from failure
+
+
+def _as_committed(current: LakeTable, response: CommitTableResponse) -> LakeTable:
+    """The table as the catalog says that the swap has left it."""
+    before = current.iceberg
+    return LakeTable(
+        current.name, Table(before.name(), response.metadata, response.metadata_location, before.io, before.catalog)
+    )
 
 
 def _forget_old_metadata(base: LakeTable, committed: TableMetadata) -> None:

@@ -122,6 +122,8 @@ class Committer:
         """The ids that count below a watermark, and that watermark."""
         self._ahead: asyncio.Task[ReadAhead | None] | None = None
         self._suspects = suspects
+        self._committed: TableState | None = None
+        """The table as the last cycle left it. Only the cycle right after a commit begins with it."""
         self._dead: set[int] | None = None
         """The positions from the watermark on that have a dead letter; None before the first look."""
         self.behind = False
@@ -129,7 +131,9 @@ class Committer:
 
     async def cycle(self, *, idle_seconds: float = 5.0, draining: bool = False) -> Committed | None:
         """Wait for events, commit one batch of them, trim the bus. None when there was nothing to do."""
-        base = await self._blocking(self._target.load)
+        base, self._committed = self._committed, None
+        if base is None:
+            base = await self._blocking(self._target.load)
         lo = sequence_of(base.watermark)
         try:
             await self._check(base)
@@ -138,10 +142,12 @@ class Committer:
                 deliveries = ahead.deliveries
             else:
                 deliveries = await self._collect(lo, idle_seconds=idle_seconds, draining=draining)
-        except BusGap:
-            if (await self._blocking(self._target.load)).watermark == base.watermark:
+        except (BusGap, BusReplaced):
+            now = await self._blocking(self._target.load)
+            if (now.watermark, now.stream_identity) == (base.watermark, base.stream_identity):
                 raise
-            return None  # no gap: another committer has committed these messages meanwhile, and trimmed the bus
+            # Another committer has committed these messages meanwhile and trimmed the bus, or the table was repaired.
+            return None
         self.behind = self._is_full(*_weight(deliveries))
         held = self._held(base)
         if held is not None:
@@ -190,6 +196,7 @@ class Committer:
         else:
             self._ids = None
         await self._trim(after)
+        self._committed = after
         return Committed(
             batch=commit.batch,
             rows=kept.num_rows,

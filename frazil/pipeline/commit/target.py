@@ -133,7 +133,7 @@ class SparkCommitTarget:
         snapshot = audit(table, staged, commit.batch, rows=commit.rows.num_rows)
         make_durable(staged, snapshot)
         crash_point("after_audit_before_publish")
-        published = publish_stage(self._lake, table, snapshot, commit.watermark)
+        published = publish_stage(self._lake, table, snapshot, commit.watermark, staged=staged)
         crash_point("after_publish_before_trim")
         return published.outcome, published.table
 

@@ -26,6 +26,11 @@ _ROOM_BYTES = 4 << 30
 
 def opened(file: str) -> duckdb.DuckDBPyConnection:
     """The engine, still of one thread: walls hold for the threads that come after them."""
+    # DuckDB's binding imports these when it first needs them: behind the walls no file of Python can be read.
+    import datetime  # noqa: F401
+    import decimal  # noqa: F401
+    import uuid  # noqa: F401
+
     import duckdb
 
     connection = duckdb.connect(

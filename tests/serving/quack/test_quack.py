@@ -120,7 +120,7 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
 
 def test_it_goes_with_its_parent(file: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from frazil.serving.quack import QuackServer\n"
+        "import sys, time; from pathlib import Path; from frazil.serving.quack.server import QuackServer\n"
         f"server = QuackServer(Path({str(file)!r}), port={free_port()}, token={TOKEN!r})\n"
         "print(server.pid, flush=True); time.sleep(60)"
     )
