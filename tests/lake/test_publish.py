@@ -51,6 +51,16 @@ def test_publishing_twice_is_publishing_once(lake: Lake, table: LakeTable) -> No
     assert stored_ids(lake, table.name) == ["a"]
 
 
+def test_a_watermark_that_was_moved_alone_since_the_last_load_fails_the_swap(lake: Lake, table: LakeTable) -> None:
+    """A repair changes the property and no snapshot: the swap must not write over it."""
+    snapshot, watermark = staged(lake, table, "a")
+    loaded = lake.table(table.name)
+    lake.set_properties(table.name, {WATERMARK: str(first_position(9))})
+    result = publish_stage(lake, table, snapshot, watermark, staged=loaded)
+    assert result.outcome is Outcome.ALREADY_DONE and result.table.watermark == first_position(9)
+    assert stored_ids(lake, table.name) == []
+
+
 def test_a_range_that_another_committed_is_done(lake: Lake, table: LakeTable) -> None:
     ours, watermark = staged(lake, table, "a")
     theirs, _ = staged(lake, table, "a")

@@ -13,7 +13,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.errors import BusGap, BusReplaced, FrazilError, WatermarkTorn
 from frazil.events import first_position
 from frazil.events.declaration import parse_table
-from frazil.lake.catalog import LakeTable, changed_by
+from frazil.lake.catalog import Lake, LakeTable, changed_by
 from frazil.lake.commit import Outcome, audit, publish_stage
 from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.pipeline.commit.target import Commit, TableState, expire, stage
@@ -42,6 +42,29 @@ async def test_each_event_is_one_row_and_the_watermark_moves_with_it(spark_lake:
     rows = after.rows_at([first_position(1) + 1])
     assert rows["v"].to_pylist() == [2**53 + 1]
     assert await stream.first() == 3
+
+
+async def test_a_commit_after_a_commit_loads_its_table_twice(
+    spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After reading and after staging; the rest is what the last cycle and the swap have answered."""
+    table, stream = await declare(spark_lake.lake, MemoryBus())
+    run = committer(spark_lake, table, stream)
+    await send(stream, events(table.spec, ["a"], v=[1]))
+    await run.cycle()
+    loads: list[str] = []
+    load = Lake.table
+
+    def counted(lake: Lake, name: str, **options: Any) -> LakeTable:
+        loads.append(name)
+        return load(lake, name, **options)
+
+    monkeypatch.setattr(Lake, "table", counted)
+    await send(stream, events(table.spec, ["b"], v=[2]))
+    assert await run.cycle() is not None
+    assert loads == [table.name] * 2
+    monkeypatch.undo()
+    assert stored_ids(spark_lake.lake, table.name) == ["a", "b"]
 
 
 async def test_only_duplicates_still_move_the_watermark(spark_lake: SparkLake) -> None:
