@@ -230,7 +230,8 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import numpy as np
-from frazil.serving.artifacts import Model, build
+from frazil.serving.artifacts.manifest import ArtifactModel
+from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.artifacts.canaries import ExactPart
 from tests.serving.artifacts.samples import source, chunk_batches
 import dataclasses, pyarrow as pa
@@ -244,7 +245,7 @@ def vectors():
     random = np.random.default_rng(1)
     for at in range(0, N, 2000):
         yield random.standard_normal((2000, D), dtype=np.float32)
-given = dataclasses.replace(source(), chunks=chunks(), vectors=vectors(), model=Model("m", "1", D))
+given = dataclasses.replace(source(), chunks=chunks(), vectors=vectors(), model=ArtifactModel("m", "1", D))
 def anonymous():
     return int(next(l for l in open("/proc/self/status") if l.startswith("RssAnon")).split()[1]) >> 10
 before = anonymous()
@@ -255,7 +256,7 @@ def watch():
     while not done.wait(0.005):
         peak = max(peak, anonymous())
 watcher = threading.Thread(target=watch); watcher.start()
-build(given, Path(sys.argv[1]), [ExactPart()])
+write_artifact(given, Path(sys.argv[1]), [ExactPart()])
 done.set(); watcher.join()
 print(peak - before)
 """
@@ -268,10 +269,11 @@ print(peak - before)
 _BUILD = """
 import sys
 from pathlib import Path
-from frazil.serving.artifacts import build, workplace
+from frazil.serving.artifacts import workplace
+from frazil.serving.artifacts.write import write_artifact
 from tests.serving.artifacts.samples import PARTS, source
 with workplace(Path(sys.argv[1])) as folder:
-    build(source(), folder, PARTS)
+    write_artifact(source(), folder, PARTS)
 """
 _POINTS = ["build_contents_written", "build_part_written", "build_part_written:2", "build_before_manifest"]
 

@@ -191,15 +191,16 @@ _FULL = """
 import dataclasses, sys
 from pathlib import Path
 from frazil.errors import Unavailable
-from frazil.serving.artifacts import LocalCopies, build, Register, Seal, PREFIX
-from frazil.serving.artifacts import fetch as fetch_module
+from frazil.serving.artifacts import LocalCopies, PREFIX, Register
+from frazil.serving.artifacts import local_copies as fetch_module
+from frazil.serving.artifacts.write import write_artifact
 from frazil.serving.artifacts.manifest import MANIFEST, seal_of
 from frazil.storage import Warehouse, open_objects
 from tests.serving.artifacts.samples import TABLE, source
 outside, small, looks_first = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "looks"
 objects = open_objects(Warehouse(f"file://{outside}/warehouse"), PREFIX)
 def published(name, rows):
-    manifest = build(source(rows, salt=name * 200), outside / name)
+    manifest = write_artifact(source(rows, salt=name * 200), outside / name)
     for path in (MANIFEST, *(file.path for file in manifest.files)):
         objects.put_file(f"{TABLE}/{manifest.generation}/{path}", outside / name / path)
     seal = seal_of((outside / name / MANIFEST).read_bytes())

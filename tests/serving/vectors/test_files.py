@@ -110,7 +110,7 @@ from pathlib import Path
 sys.path.insert(0, "")
 import numpy as np
 from frazil.errors import FrazilError
-from frazil.serving.vectors import open_index
+from frazil.serving.vectors.index_files import open_index
 folder, rng = Path(sys.argv[1]), random.Random(2)
 query = np.ones((1, 32), np.float32) / np.sqrt(np.float32(32))
 for name in ("vectors.npy", "index.json"):

@@ -33,8 +33,8 @@ _OPEN_FILES = 256
 _TRY_SECONDS = 60.0
 _TRIED = """
 import json, os
-from frazil.serving.sql.worker.sandbox import Doors, raise_all
-os.write(1, json.dumps(raise_all(Doors())).encode())
+from frazil.serving.sql.worker.sandbox import SandboxRules, enter_sandbox
+os.write(1, json.dumps(enter_sandbox(SandboxRules())).encode())
 os._exit(0)
 """
 _CAP_DAC_READ_SEARCH = 1 << 2

@@ -227,7 +227,8 @@ def test_what_a_scan_finds_can_be_sent_to_a_task(tmp_path: Path) -> None:
 _MEASURED = """
 import re, sys
 from pathlib import Path
-from frazil.pipeline.sources.csv import CsvOptions, scan
+from frazil.pipeline.sources.csv.dialect import CsvOptions
+from frazil.pipeline.sources.csv.scan import scan_file
 scan_file(Path(sys.argv[1]), Path(sys.argv[2]), CsvOptions(quote=""))
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """

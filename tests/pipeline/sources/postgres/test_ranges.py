@@ -127,7 +127,7 @@ def test_what_is_stored_beside_the_pages_counts(source: Source) -> None:
 
 READS = """
 import pickle, resource, sys
-from frazil.pipeline.sources.postgres import read_range
+from frazil.pipeline.sources.postgres.read import read_range
 task = pickle.load(sys.stdin.buffer)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows = sum(batch.num_rows for batch in read_range(*task, batch_bytes=1 << 20))

@@ -22,7 +22,7 @@ from frazil.pipeline.sources.postgres.type_mapping import FIDELITY, LossPolicy, 
 from tests.contract.servers import PostgresServer
 from tests.pipeline.sources.postgres.conftest import Source, dsn_of, psql
 
-PAGE = Path(__file__).parents[3] / "docs" / "postgres-types.md"
+PAGE = Path(__file__).parents[4] / "docs" / "postgres-types.md"
 ALL_UNICODE = "".join(chr(n) for n in range(1, 0x110000) if not 0xD800 <= n <= 0xDFFF)
 
 
