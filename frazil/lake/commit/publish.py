@@ -127,8 +127,8 @@ def publish_stage(
     """Make the staged snapshot current and set the watermark, if the table is still as it was at `base`.
 
     `staged` is the table as it was loaded after staging, if the caller has it: the swap asserts what was read from it,
-    so that the table is not loaded again where the swap goes through. An answer that got lost is not guessed at: then the table is loaded, and
-    says by itself what is true.
+    so that the table is not loaded again where the swap goes through. An answer that got lost is not guessed at: then
+    the table is loaded, and says by itself what is true.
     """
     failure: Exception | None = None
     for attempt in range(_TRIES + 1):
