@@ -115,7 +115,7 @@ class AssertWatermark(ValidatableTableRequirement):
     type: str = "assert-frazil-watermark"
     watermark: str
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         found = None if base_metadata is None else base_metadata.properties.get(WATERMARK)
         if found != self.watermark:
             raise CommitFailedException(f"the watermark has moved: expected {self.watermark}, found {found}")
@@ -143,7 +143,7 @@ def publish_stage(
             with translated(f"publish to {base.name}"):
                 response = lake.catalog.commit_table(
                     current.iceberg,
-                    (
+                    (  # type: ignore[arg-type]  # any requirement that validates itself is one of this catalog's
                         AssertTableUUID(uuid=current.iceberg.metadata.table_uuid),
                         AssertRefSnapshotId(ref="main", snapshot_id=base.snapshot_id),  # type: ignore[call-arg]
                         AssertWatermark(watermark=str(base.watermark)),
