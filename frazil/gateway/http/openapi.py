@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from frazil.gateway.http.operation import JSON, Errors, Fields, Operation, fields, operation
+from frazil.gateway.http.operation import JSON, Errors, Fields, OfTable, Operation, fields, operation
 from frazil.gateway.http.query_parameters import only
 from frazil.requests import GrantRequest
 
@@ -79,7 +79,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     operations = [(route, method, operation_of(route)) for route in routes for method in _methods(route)]
     types = [part for _, _, declared in operations for part in _types(declared)]
     encoded, components = msgspec.json.schema_components([*types, GrantRequest], ref_template=_SCHEMAS)
-    schemas = _Schemas(types, encoded)
+    schemas = _Schemas(types, encoded, components)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route, method, declared in operations:
         paths[_PATH_PARAMETER.sub(r"{\1}", route.path)][method.lower()] = _operation(route, declared, schemas)
@@ -114,10 +114,17 @@ def errors_of(declared: Operation) -> dict[int, list[str]]:
 class _Schemas:
     """The JSON schema of each type, as it was made for all of them at once."""
 
-    def __init__(self, types: Sequence[Any], schemas: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, types: Sequence[Any], schemas: Sequence[dict[str, Any]], components: dict[str, dict[str, Any]]
+    ) -> None:
+        self._components = components
         self._known = {_key(one): schema for one, schema in zip(types, schemas, strict=False)}
 
     def of(self, described: Any) -> dict[str, Any]:
+        if isinstance(described, OfTable):
+            whole = self._components[described.request.__name__]
+            properties = {name: one for name, one in whole["properties"].items() if name != "table"}
+            return {**whole, "properties": properties, "required": [one for one in whole["required"] if one != "table"]}
         if not isinstance(described, Fields):
             return self._known[_key(described)]
         properties = {name: self.of(one) for name, one in {**described.required, **described.optional}.items()}
@@ -138,6 +145,9 @@ def _types(declared: Operation) -> Iterator[Any]:
 
 
 def _inside(described: Any) -> Iterator[Any]:
+    if isinstance(described, OfTable):
+        yield described.request
+        return
     if not isinstance(described, Fields):
         yield described
         return

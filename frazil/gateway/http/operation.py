@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from frazil.requests import Request
+
 JSON = "application/json"
 Errors = Mapping[int, tuple[str, ...]]
 """The codes of each status."""
@@ -41,6 +43,13 @@ class Fields:
 
 
 @dataclass(frozen=True)
+class OfTable:
+    """A request whose `table` is in the path, not in the body."""
+
+    request: type[Request]
+
+
+@dataclass(frozen=True)
 class Operation:
     summary: str
     tag: str
@@ -48,7 +57,7 @@ class Operation:
     """What each status of success answers: a type, or `Fields`."""
     query: tuple[Parameter, ...] = ()
     body: Any = None
-    """A request, or `Fields`; None where there is no JSON body."""
+    """A request, `OfTable` or `Fields`; None where there is no JSON body."""
     body_required: bool = True
     takes: tuple[str, ...] = (JSON,)
     """The media types of the body."""

@@ -118,6 +118,8 @@ def _fits(keyword: str, wanted: Any, value: Any) -> bool:
             return not hasattr(value, "__len__") or len(value) <= wanted
         case "pattern":
             return not isinstance(value, str) or re.search(wanted, value) is not None
+        case "format" if wanted == "date":
+            return not isinstance(value, str) or re.fullmatch(r"\d{4}-\d\d-\d\d", value) is not None
         case "properties" | "additionalProperties" | "items":
             return True  # of a value of another type
     raise NotImplementedError(keyword)

@@ -11,7 +11,7 @@ from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of
 from frazil.gateway.http.bodies import BodyReader, json_body
-from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, fields, operation
+from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, OfTable, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import accepted
 from frazil.gateway.jobs import submit
@@ -34,7 +34,7 @@ class Builds:
         TABLE,
         PIPELINE,
         {404: ("profile_not_found",), 409: ("not_searched",), 422: ("bad_build", "bad_profile")},
-        body=JsonObject,
+        body=OfTable(BuildRequest),
     )
     async def ask(self, request: Request) -> Response:
         """Have the pipeline build what is new; the result is at /v1/jobs/{id}."""

@@ -11,7 +11,16 @@ from frazil.errors import Conflict, InvalidInput, NotFound
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
 from frazil.gateway.http.bodies import BodyReader, json_body
-from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, JsonObjects, fields, operation
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    PIPELINE,
+    TABLE,
+    JsonObjects,
+    OfTable,
+    fields,
+    operation,
+)
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import accepted, answer
 from frazil.gateway.jobs import submit
@@ -36,7 +45,7 @@ class TableEmbeddings:
         TABLE,
         PIPELINE,
         {422: ("bad_embedding",), 409: ("own_vectors",)},
-        body=JsonObject,
+        body=OfTable(EmbedRequest),
     )
     async def ask(self, request: Request) -> Response:
         """Have the pipeline embed what is new; the result is at /v1/jobs/{id}."""

@@ -21,7 +21,6 @@ from frazil.gateway.http.operation import (
     PIPELINE,
     TABLE,
     Errors,
-    JsonObject,
     JsonObjects,
     Parameter,
     fields,
@@ -62,7 +61,7 @@ class Loads:
         TABLE,
         PIPELINE,
         _BAD_LOAD,
-        body=JsonObject,
+        body=LoadRequest,
     )
     async def csv(self, request: Request) -> Response:
         """Files that are on the pipeline's machine. It reads them with its own rights: for admins."""
@@ -84,7 +83,7 @@ class Loads:
         TABLE,
         PIPELINE,
         {422: ("bad_load",)},
-        body=JsonObject,
+        body=PostgresRequest,
     )
     async def postgres(self, request: Request) -> Response:
         """An archive or a refresh from a source that the pipeline's settings name."""

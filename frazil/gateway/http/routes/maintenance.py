@@ -14,7 +14,7 @@ from frazil.errors import FrazilError
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
 from frazil.gateway.http.bodies import BodyReader, json_body
-from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObject, JsonObjects, fields, operation
+from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObjects, fields, operation
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import accepted, answer
 from frazil.gateway.jobs import submit
@@ -71,7 +71,7 @@ class Maintenance:
         TABLE,
         PIPELINE,
         {422: ("bad_maintenance", "unknown_column")},
-        body=JsonObject,
+        body=MaintenanceRequest,
     )
     async def ask(self, request: Request) -> Response:
         """With `dry_run` the plan; else a request to the pipeline, whose result is at /v1/jobs/{id}."""

@@ -22,6 +22,7 @@ from frazil.gateway.http.operation import (
     Errors,
     JsonObject,
     JsonObjects,
+    OfTable,
     Parameter,
     fields,
     operation,
@@ -60,7 +61,7 @@ class TableTrials:
             413: ("too_large",),
             422: ("bad_trial", "bad_index_config", "bad_build", "bad_embedding"),
         },
-        body=JsonObject,
+        body=OfTable(TrialRequest),
     )
     async def ask(self, request: Request) -> Response:
         """Have the pipeline try; the result is at /v1/jobs/{id}."""
