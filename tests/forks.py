@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import multiprocessing
 
-context = multiprocessing.get_context("forkserver")
 # Modules that load what they need at once; `frazil.lake` itself waits until it is asked for a name.
-context.set_forkserver_preload(
-    [
-        "pytest",
-        "duckdb",
-        "pyspark.cloudpickle",
-        "pyspark.sql",
-        "frazil.lake.recovery.catalog_rebuild",
-        "frazil.lake.maintenance.row_removal",
-        "frazil.lake.catalog.entity",
-        "frazil.bus.nats",
-        "frazil.gateway.purge",
-        "frazil.gateway.search.shelf_reader",
-        "frazil.tables.create",
-        "frazil.pipeline.sources.csv.handler",
-        "frazil.pipeline.embeddings.handler",
-        "frazil.pipeline.sources.postgres.handler",
-        "frazil.serving.artifacts.parts.duckdb_part",
-        "frazil.serving.artifacts.shelf",
-        "frazil.serving.builds.handler",
-        "frazil.serving.sql.worker.sandbox",
-    ]
-)
+PRELOADED = [
+    "pytest",
+    "duckdb",
+    "pyspark.cloudpickle",
+    "pyspark.sql",
+    "frazil.lake.recovery.catalog_rebuild",
+    "frazil.lake.maintenance.row_removal",
+    "frazil.lake.catalog.entity",
+    "frazil.bus.nats",
+    "frazil.gateway.purge",
+    "frazil.gateway.search.shelf_reader",
+    "frazil.tables.create",
+    "frazil.pipeline.sources.csv.handler",
+    "frazil.pipeline.embeddings.handler",
+    "frazil.pipeline.sources.postgres.handler",
+    "frazil.serving.artifacts.parts.duckdb_part",
+    "frazil.serving.artifacts.shelf",
+    "frazil.serving.builds.handler",
+    "frazil.serving.sql.worker.sandbox",
+]
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(PRELOADED)

@@ -1,19 +1,19 @@
-"""In which order files are run: those that take minutes first, so that no worker is left alone with one at the end."""
+"""The order of test files: the longest first, so that no worker is left alone with one at the end. And slow files."""
 
 from __future__ import annotations
 
 import pytest
 
-# The longest of all first. A file that is missing here is only run later than it might be.
+# They take more than ten seconds, the longest of all first.
 LONG = (
+    "tests/flow/test_docs.py",
+    "tests/flow/test_crash_points.py",
     "tests/flow/test_faults.py",
     "tests/flow/test_availability.py",
-    "tests/flow/test_crash_points.py",
-    "tests/flow/test_kills.py",
-    "tests/benchmarks/test_bulk.py",
     "tests/flow/test_sources.py",
-    "tests/flow/test_docs.py",
+    "tests/flow/test_kills.py",
     "tests/flow/test_pipeline_faults.py",
+    "tests/benchmarks/test_bulk.py",
     "tests/pipeline/test_partitions_on_spark.py",
     "tests/benchmarks/test_bench.py",
     "tests/pipeline/test_fold_on_spark.py",
@@ -50,7 +50,125 @@ LONG = (
 )
 
 
+# These start servers or processes, or take some seconds (in all, of the processor): too much for `make check`.
+HEAVY = (
+    "tests/access/test_following.py",
+    "tests/benchmarks/test_vectors.py",
+    "tests/bus/test_postgres_queue.py",
+    "tests/bus/test_power_cut.py",
+    "tests/cli/test_artifacts.py",
+    "tests/cli/test_publish.py",
+    "tests/cli/test_sql.py",
+    "tests/cli/test_sql_prompt.py",
+    "tests/cli/test_token.py",
+    "tests/cli/test_trial.py",
+    "tests/cli/test_verbs.py",
+    "tests/client/test_queries.py",
+    "tests/embedding/test_chunks.py",
+    "tests/embedding/test_openai.py",
+    "tests/embedding/test_wordllama.py",
+    "tests/events/test_decode_memory.py",
+    "tests/events/test_decode_paths.py",
+    "tests/events/test_ids.py",
+    "tests/flow/test_checker.py",
+    "tests/flow/test_model.py",
+    "tests/flow/test_model_broken.py",
+    "tests/flow/test_poison_model.py",
+    "tests/gateway/http/test_artifacts.py",
+    "tests/gateway/http/test_drop_race.py",
+    "tests/gateway/http/test_edge.py",
+    "tests/gateway/http/test_fuzz.py",
+    "tests/gateway/http/test_grants_matrix.py",
+    "tests/gateway/http/test_guard.py",
+    "tests/gateway/http/test_memory.py",
+    "tests/gateway/http/test_profiles.py",
+    "tests/gateway/http/test_purge.py",
+    "tests/gateway/http/test_quotas.py",
+    "tests/gateway/http/test_tables.py",
+    "tests/gateway/http/test_trials.py",
+    "tests/gateway/ingest/test_receipts.py",
+    "tests/gateway/query/test_entities.py",
+    "tests/gateway/query/test_grants.py",
+    "tests/gateway/query/test_grants_matrix.py",
+    "tests/gateway/query/test_hanging_up.py",
+    "tests/gateway/query/test_hash_masks.py",
+    "tests/gateway/query/test_query.py",
+    "tests/gateway/query/test_query_health.py",
+    "tests/gateway/query/test_round_trip.py",
+    "tests/gateway/query/test_waits.py",
+    "tests/gateway/search/answers/test_asking.py",
+    "tests/gateway/search/answers/test_client.py",
+    "tests/gateway/search/answers/test_grants.py",
+    "tests/gateway/search/answers/test_search.py",
+    "tests/gateway/search/test_following.py",
+    "tests/gateway/search/test_served.py",
+    "tests/lake/test_arrivals.py",
+    "tests/lake/test_dead_letters.py",
+    "tests/lake/test_entity.py",
+    "tests/lake/test_export.py",
+    "tests/lake/test_loads.py",
+    "tests/lake/test_orphans.py",
+    "tests/lake/test_publish.py",
+    "tests/lake/test_ranges.py",
+    "tests/lake/test_registry.py",
+    "tests/lake/test_retention.py",
+    "tests/lake/test_table.py",
+    "tests/lake/test_upkeep.py",
+    "tests/pipeline/embeddings/test_job.py",
+    "tests/pipeline/embeddings/test_kills.py",
+    "tests/pipeline/embeddings/test_on_s3.py",
+    "tests/pipeline/sources/csv/test_borders.py",
+    "tests/pipeline/sources/csv/test_guess.py",
+    "tests/pipeline/sources/csv/test_job.py",
+    "tests/pipeline/sources/csv/test_scan.py",
+    "tests/pipeline/sources/csv/test_unpacking.py",
+    "tests/pipeline/sources/postgres/test_archive.py",
+    "tests/pipeline/sources/postgres/test_catalog.py",
+    "tests/pipeline/sources/postgres/test_cursor.py",
+    "tests/pipeline/sources/postgres/test_ranges.py",
+    "tests/pipeline/sources/postgres/test_snapshot.py",
+    "tests/pipeline/sources/postgres/test_types.py",
+    "tests/pipeline/test_upkeep.py",
+    "tests/runtime/test_datadir.py",
+    "tests/runtime/test_supervisor.py",
+    "tests/serving/artifacts/test_build.py",
+    "tests/serving/artifacts/test_fetch.py",
+    "tests/serving/artifacts/test_parts.py",
+    "tests/serving/artifacts/test_shelf.py",
+    "tests/serving/artifacts/test_verify.py",
+    "tests/serving/builds/test_incremental.py",
+    "tests/serving/builds/test_job.py",
+    "tests/serving/quack/test_quack.py",
+    "tests/serving/search/test_swap.py",
+    "tests/serving/sql/test_pool.py",
+    "tests/serving/sql/test_selection.py",
+    "tests/serving/sql/test_tails.py",
+    "tests/serving/sql/test_walls.py",
+    "tests/serving/trials/test_default.py",
+    "tests/serving/vectors/test_search.py",
+    "tests/storage/test_journal.py",
+    "tests/test_repeatable.py",
+    "tests/test_setup.py",
+    "tests/vault/test_kills.py",
+    "tests/vault/test_round_trip.py",
+    "tests/vault/test_tables.py",
+    "tests/vault/test_watching.py",
+)
+
+
 def longest_first(items: list[pytest.Item]) -> None:
     """Keeps the order within a file."""
     places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
+    items.sort(key=lambda item: places.get(_file(item), len(LONG)))
+
+
+def mark_slow(items: list[pytest.Item]) -> None:
+    """All tests of the long and the heavy files."""
+    slow = {*LONG, *HEAVY}
+    for item in items:
+        if _file(item) in slow:
+            item.add_marker(pytest.mark.slow)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
