@@ -1,7 +1,7 @@
 """The embedded product under load, and one part of it killed, stopped or locked out; at the end all of them at random.
 
 One product and one set of tables live through the whole file, so that each verdict is over everything that came before.
-`CHAOS_ROUNDS` and `OUTAGE_SECONDS` in the environment make it longer.
+In `make soak` outages are of a minute and more parts are killed; `CHAOS_ROUNDS` in the environment says how many.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from tests.processes import go_on, is_running, stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 TABLES = ("clicks", "orders")
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "6"))
-OUTAGE_SECONDS = float(os.environ.get("OUTAGE_SECONDS", "60"))
+ROUNDS, FULL_ROUNDS = 3, int(os.environ.get("CHAOS_ROUNDS", "12"))
+OUTAGE_SECONDS, FULL_OUTAGE_SECONDS = 15.0, 60.0
+LOCK_SECONDS, FULL_LOCK_SECONDS = 5.0, 10.0
 
 
 class Embedded:
@@ -112,7 +113,7 @@ def test_everything_killed_at_once(embedded: Embedded) -> None:
     embedded.proves_clean()
 
 
-def test_a_bus_that_stands_still_is_told_and_loses_nothing(embedded: Embedded) -> None:
+def test_a_bus_that_stands_still_is_told_and_loses_nothing(embedded: Embedded, full_length: bool) -> None:
     """Stopped, not ended: connections stay, and nothing answers."""
     product = embedded.product
     with embedded.producers() as producers:
@@ -123,7 +124,10 @@ def test_a_bus_that_stands_still_is_told_and_loses_nothing(embedded: Embedded) -
         try:
             product.until_part("bus", "down")
             assert product.health()["status"] == "degraded"
-            time.sleep(max(0.0, OUTAGE_SECONDS - (time.monotonic() - stopped_at)))
+            outage_seconds = FULL_OUTAGE_SECONDS if full_length else OUTAGE_SECONDS
+            time.sleep(max(0.0, outage_seconds - (time.monotonic() - stopped_at)))
+            # On a busy machine the first answers may take as long as that.
+            eventually(lambda: _refused_since(producers, stopped_at), what="refusals while the bus is away")
             went_on_at = time.monotonic()
         finally:
             go_on(bus)
@@ -139,7 +143,11 @@ def test_a_bus_that_stands_still_is_told_and_loses_nothing(embedded: Embedded) -
     embedded.proves_clean()
 
 
-def test_a_catalog_that_another_program_keeps_locked(embedded: Embedded) -> None:
+def _refused_since(producers: Producers, began: float) -> bool:
+    return any(answer.asked_at > began and answer.status != 202 for answer in producers.answers())
+
+
+def test_a_catalog_that_another_program_keeps_locked(embedded: Embedded, full_length: bool) -> None:
     """Receipts do not need the catalog. Commits wait for it."""
     product = embedded.product
     catalog = sqlite3.connect(product.data / "catalog.db", timeout=60, isolation_level=None)
@@ -149,7 +157,7 @@ def test_a_catalog_that_another_program_keeps_locked(embedded: Embedded) -> None
         try:
             locked_at = time.monotonic()
             stored = embedded.verdict().stored
-            while time.monotonic() - locked_at < OUTAGE_SECONDS / 6:
+            while time.monotonic() - locked_at < (FULL_LOCK_SECONDS if full_length else LOCK_SECONDS):
                 more(producers, 5)
             assert embedded.verdict().stored == stored, "a commit went past the lock"
         finally:
@@ -160,11 +168,11 @@ def test_a_catalog_that_another_program_keeps_locked(embedded: Embedded) -> None
     product.until_status("ok")
 
 
-def test_random_parts_killed_at_random_moments(embedded: Embedded, random_seed: int) -> None:
+def test_random_parts_killed_at_random_moments(embedded: Embedded, random_seed: int, full_length: bool) -> None:
     lucky = random.Random(random_seed)
     product = embedded.product
     with embedded.producers() as producers:
-        for _ in range(ROUNDS):
+        for _ in range(FULL_ROUNDS if full_length else ROUNDS):
             time.sleep(lucky.uniform(0.2, 3.0))
             name = lucky.choice(["bus", "gateway", "pipeline", "jvm", "supervisor", "everything"])
             print(f"kill {name}")

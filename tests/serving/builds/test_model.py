@@ -107,7 +107,7 @@ class EntityLife(Life):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_an_artifact_is_what_a_dictionary_says(lake: Lake, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     yard = Yard(lake, tmp_path)

@@ -237,7 +237,9 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("seed", "steps"), [(1, 1500), (2, 1500), pytest.param(3, STEPS, marks=pytest.mark.slow)], ids=str
+    ("seed", "steps"),
+    [(1, 1500), (2, 1500), pytest.param(3, STEPS, marks=[pytest.mark.slow, pytest.mark.soak])],
+    ids=str,
 )
 def test_every_answer_is_the_truth_at_its_position(tmp_path: Path, seed: int, steps: int) -> None:
     story = Story(tmp_path, seed)
