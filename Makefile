@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test soak check static format bench lock clean
+.PHONY: help setup setup-dev demo test soak check coverage static format bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,15 +25,25 @@ ifndef SEED
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
+# The tests of a file share what they start, so a file stays with one worker; tests/order.py says the order. Many tests of
+# `make test` wait for processes and outages, so it has a worker more than there are processors.
+SPREAD := --dist loadfile --no-loadscope-reorder
+
 test: static ## every check and all tests but the long runs, as CI does (ARGS="-k name" goes to pytest; -n 0 for one process)
-	$(FIXED) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak" $(ARGS)
+	$(FIXED) $(BIN)/pytest -n 3 $(SPREAD) -m "not soak" $(ARGS)
 
 soak: setup-dev ## the long runs beside them, and every search at random with a new seed (SEED=… repeats one)
 	@echo "SEED=$(SEED)"
 	PYTHONHASHSEED=$(SEED) $(BIN)/pytest -m "soak or explore" --hypothesis-profile=explore --hypothesis-seed=$(SEED) $(ARGS)
 
-check: static ## the quick half: the static checks and the tests that take seconds
-	$(FIXED) $(BIN)/pytest -m "not slow" $(ARGS)
+check: static ## the quick half: the static checks and the tests that start nothing and take little
+	$(FIXED) $(BIN)/pytest -n 2 $(SPREAD) -m "not slow" $(ARGS)
+
+coverage: setup-dev ## lines and branches that `make test` reaches, in all processes (the floor is in pyproject.toml)
+	rm -rf .coverage && mkdir .coverage
+	$(FIXED) $(BIN)/coverage run -m pytest -n 3 $(SPREAD) -m "not soak" $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 static: setup-dev ## format, lint, types and the import contract
 	$(BIN)/ruff format --check .
@@ -52,6 +62,6 @@ lock: setup ## write the locks anew from pyproject.toml and requirements*.in (AR
 	@scripts/lock.sh $(ARGS)
 
 clean: ## remove what the checks and builds leave behind; .venv and frazil-data stay
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .setup.log .setup.lock \
+	rm -rf build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .setup.log .setup.lock \
 		spark-warehouse metastore_db derby.log *.egg-info
 	find frazil tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
