@@ -269,3 +269,20 @@ def test_the_watermark_is_in_the_snapshot_and_in_the_properties(lake: Lake, tabl
     newest = after.snapshots()[0]
     assert str(newest.watermark) == after.properties[WATERMARK]
     assert newest.added_rows == newest.total_rows == 1 and newest.operation == "append" and newest.batch
+
+
+def test_a_stage_amid_a_change_of_the_table_is_a_conflict_that_is_tried_again(lake: Lake, table: LakeTable) -> None:
+    """A stage takes the next sequence number and leaves the main branch: only the number of the change is taken."""
+    commit(lake, table, [{"_id": "first", "v": 1}])
+    tries: list[int] = []
+
+    def apply(current: LakeTable) -> bool:
+        with current.iceberg.transaction() as transaction:
+            transaction.append(rows(current, [{"_id": "loaded", "v": 1}]))
+            if not tries:
+                staged(lake, lake.table(table.name), "staged")
+            tries.append(1)
+        return True
+
+    lake.change(table.name, apply)
+    assert len(tries) == 2 and stored_ids(lake, table.name) == ["first", "loaded"]

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _TRIES = 8
+# PyIceberg's word for a snapshot whose number was taken by a stage, which leaves the main branch where it was.
+_STAGED_MEANWHILE = "older than last sequence number"
 _SILENT_SECONDS = 20
 # Names have no dash, so that it parts them without doubt.
 _DROPPED = re.compile(r"(?P<namespace>[a-z0-9_]+)-(?P<name>[a-z0-9_]+)-(?P<at>\d+)\Z")
@@ -182,7 +184,9 @@ class Lake:
                     current.iceberg.metadata.properties["commit.retry.num-retries"] = "0"
                     changed = apply(current)
                 return self.table(name) if changed else current
-            except CommitFailedException:
+            except (CommitFailedException, ValueError) as error:
+                if isinstance(error, ValueError) and _STAGED_MEANWHILE not in str(error):
+                    raise
                 time.sleep(random.uniform(0.01, 0.05) * 2**attempt)  # noqa: S311 - only spreads the tries
         raise Unavailable(f"{name} is being changed by many at once", code="busy", hint="try again")
 
