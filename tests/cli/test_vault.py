@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.cli.load import export_vault, ingest_vault
+from frazil.cli.options import SharedOptions
 from tests.cli.conftest import Run
 from tests.vault.duck_client import DuckClient
 from tests.vault.vaults import contents, write
@@ -16,8 +16,7 @@ from tests.vault.vaults import contents, write
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckClient:
     found = DuckClient(tmp_path)
-    for module in (ingest_vault, export_vault):
-        monkeypatch.setattr(module, "connected", lambda *places: found)
+    monkeypatch.setattr(SharedOptions, "connect", lambda options: found)
     return found
 
 

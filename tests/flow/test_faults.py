@@ -95,7 +95,7 @@ def product() -> Iterator[Product]:
 
 
 def _fork_server(product: Product) -> int:
-    return next(pid for pid in children(product.part("gateway")) if "nursery" in command_of(pid))
+    return next(pid for pid in children(product.part("gateway")) if "fork_server" in command_of(pid))
 
 
 PROCESSES: dict[str, Callable[[Product], int]] = {
