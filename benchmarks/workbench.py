@@ -97,7 +97,7 @@ class Profile:
             "stage": (target, "stage"),
             "audit": (target, "audit"),
             "sync": (target, "make_durable"),
-            "publish": (target, "publish"),
+            "publish": (target, "publish_stage"),
         }
         with ExitStack() as patches:
             for step, (owner, name) in steps.items():
