@@ -151,6 +151,8 @@ class Pipeline:
             except Exception as error:
                 log.exception("%s failed", name)
                 reason = f"{type(error).__name__}: {str(error)[:300]}"
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                return  # it was cancelled, and raised something else on its way out
             # One that ran well for a while begins with a short pause again.
             failures = 1 if time.monotonic() - began > _RETRY_SECONDS[-1] * 2 else failures + 1
             pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1]

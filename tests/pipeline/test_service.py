@@ -199,6 +199,28 @@ async def test_what_runs_beside_the_commits_is_begun_again_after_an_error_and_to
     assert sorted(entry["work"] for entry in world.journalled("work_failed")) == ["folding", "jobs", "maintenance"]
 
 
+class RaisesWhenCancelled(FailsAtFirst):
+    """Work that meets a lost engine while it is being cancelled."""
+
+    async def run(self, *words: Any) -> None:
+        self._runs.append(self._name)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            raise RuntimeError("the engine does not answer")
+
+
+async def test_work_that_raises_while_it_is_cancelled_does_not_keep_the_pipeline_from_its_end(world: World) -> None:
+    table = await world.table()
+    runs: list[str] = []
+    world.engine.deadly = {"a"}
+    async with world.running(make_jobs=lambda: RaisesWhenCancelled(runs, "jobs")) as task:
+        await until(lambda: bool(runs))
+        await world.send(table, "a")
+        await until(task.done)
+    assert isinstance(task.exception(), EngineGone)
+
+
 async def test_a_row_that_the_engine_dies_of_is_traced_while_others_go_on(world: World) -> None:
     suspect, well = await world.table(), await world.table()
     world.engine.deadly = {"deadly"}

@@ -6,6 +6,7 @@ A lane that gives way to commits begins nothing while a table is behind, and can
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -49,6 +50,7 @@ class Lane:
                         await asyncio.to_thread(cancel)
             except asyncio.CancelledError:
                 running.cancel()
-                cancel()
+                with contextlib.suppress(Exception):  # whoever cancels us learns that, and not what an engine says
+                    cancel()
                 raise
         return running.result()

@@ -74,8 +74,11 @@ class JobRunner:
         finally:
             for task in tasks:
                 task.cancel()
-            for handler in self._handlers.values():
-                handler.cancel()
+            for kind, handler in self._handlers.items():
+                try:
+                    handler.cancel()
+                except Exception:  # of an engine that is gone there is nothing to cancel
+                    log.warning("job handler of %s not cancelled", kind, exc_info=True)
 
     async def _poll_triggers(self) -> None:
         for trigger in self._triggers:
