@@ -18,7 +18,7 @@ from frazil.errors import Unavailable, WatermarkTorn
 from frazil.events import first_position
 from frazil.events.declaration import TableSpec
 from frazil.lake.commit import Outcome, add_dead_letters, publish_stage
-from frazil.lake.commit import publish_stage as lake_commit
+from frazil.lake.commit import publish as lake_commit
 from frazil.lake.commit.publish import AuditFailed
 from frazil.pipeline.commit import SparkCommitTarget
 from frazil.pipeline.commit import target as pipeline_target
