@@ -30,7 +30,7 @@ endif
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 test: static ## every check and all tests but the long runs, as CI does (ARGS="-k name" goes to pytest; -n 0 for one process)
-	$(FIXED) $(BIN)/pytest -n 3 $(SPREAD) -m "not soak" $(ARGS)
+	$(FIXED) $(BIN)/pytest -n 2 $(SPREAD) -m "not soak" $(ARGS)
 
 soak: setup-dev ## the long runs beside them, and every search at random with a new seed (SEED=… repeats one)
 	@echo "SEED=$(SEED)"
