@@ -9,6 +9,7 @@ from frazil.embedding.model import Model
 from frazil.embedding.model_spec import ModelSpec, find_model_spec
 
 _opened: dict[ModelSpec, Model] = {}
+_inherited: list[dict[ModelSpec, Model]] = []
 _opening = threading.Lock()
 
 
@@ -26,9 +27,14 @@ def open_model(spec: ModelSpec | str) -> Model:
 
 
 def _forget() -> None:
-    """A forked process has neither its parent's threads and connections nor the thread that may hold the lock."""
-    global _opening
-    _opened.clear()
+    """A forked process has neither its parent's threads and connections nor the thread that may hold the lock.
+
+    The parent's models are kept and never used: ONNX Runtime waits for its threads when a session is freed, and in the
+    child there are none. The child would hang before its first line.
+    """
+    global _opened, _opening
+    _inherited.append(_opened)
+    _opened = {}
     _opening = threading.Lock()
 
 

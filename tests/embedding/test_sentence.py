@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -244,3 +246,20 @@ def test_minilm_gives_what_its_authors_publish() -> None:
     assert np.allclose(
         model.embed(["This is an example sentence"])[0, :3], [0.0676569, 0.0634958, 0.0487131], atol=1e-4
     )
+
+
+_FORKS = """
+import subprocess, sys
+from pathlib import Path
+from frazil.embedding import ModelSettings, ModelSpec, open_model
+model = open_model(ModelSpec("mine", ModelSettings(provider="onnx", folder=Path(sys.argv[1]), threads=4)))
+model.embed(["ice water"] * 64)
+del model
+subprocess.run(["true"], preexec_fn=lambda: None, check=True)
+"""
+
+
+def test_a_process_with_an_open_model_can_start_others(tmp_path: Path) -> None:
+    """PySpark starts its JVM so. To free a session in the forked child waits for threads that are not there."""
+    write_onnx(tmp_path)
+    subprocess.run([sys.executable, "-c", _FORKS, str(tmp_path)], check=True, timeout=60)
