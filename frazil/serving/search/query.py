@@ -105,7 +105,9 @@ class SearchResult:
 def _direction(vector: Vectors) -> Vectors:
     row = np.asarray(vector, dtype=np.float32).reshape(-1)
     # Most come with length 1 as they are; a number that is not finite would show here too.
-    if abs(float(row @ row) - 1) <= _IS_ONE:
+    with np.errstate(over="ignore"):  # of numbers above 1e19 the square is infinite, and so not 1
+        is_unit = abs(float(row @ row) - 1) <= _IS_ONE
+    if is_unit:
         return row
     if not len(row) or not np.isfinite(row).all() or not row.any():
         raise InvalidInput(

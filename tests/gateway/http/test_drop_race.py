@@ -22,6 +22,9 @@ from tests.gateway.http.test_maintenance import pipeline_says
 from tests.gateway.search.place import BY_WORD, NOTES
 
 ROUNDS = 20
+MOST_ROUNDS = 500
+"""All go on until each of these has succeeded once: whether the table is there when one asks is up to the others."""
+MUST_SUCCEED = ("drop", "undrop", "publish", "live", "search")
 # A table that is not there, that is there already, or has just become another: all of these may be asked again.
 PROMISED = {
     "artifact_of_other_stream",
@@ -98,7 +101,9 @@ async def test_only_promised_answers(gateway: Running, lake: Lake, memory_bus: M
     logging.getLogger("frazil").addHandler(incidents)
 
     async def ask(name: str) -> None:
-        for _ in range(ROUNDS):
+        for number in range(MOST_ROUNDS):
+            if number >= ROUNDS and {key[0] for key in seen if key[1] < 400} >= set(MUST_SUCCEED):
+                return
             answer = await asking[name]()
             code = "ok" if answer.status_code < 400 else answer.json()["error"]["code"]
             seen[name, answer.status_code, incidents.last if code == "internal" else code] += 1
@@ -110,5 +115,5 @@ async def test_only_promised_answers(gateway: Running, lake: Lake, memory_bus: M
         logging.getLogger("frazil").removeHandler(incidents)
     wrong = {key: count for key, count in seen.items() if key[2] not in PROMISED | {"ok"}}
     assert not wrong, "\n".join(map(str, wrong.items()))
-    for name in ("drop", "undrop", "publish", "live", "search"):
+    for name in MUST_SUCCEED:
         assert any(key[0] == name and key[1] < 400 for key in seen), f"{name} never succeeded: nothing was tested"
