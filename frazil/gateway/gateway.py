@@ -118,7 +118,7 @@ class Gateway:
         """None for a gateway that loads no artifacts."""
         if pool is not None:
             tail_bytes = int((query or QuerySettings()).tail_memory)
-            resolver = Resolver(self.directory, self.writers, journal, max_tail_bytes=tail_bytes)
+            resolver = Resolver(self.directory, self.writers.stream_of, journal, max_tail_bytes=tail_bytes)
             self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
             if served is not None:
                 # Not before: their engines take a moment to load.
@@ -291,7 +291,7 @@ class Gateway:
         """Refuse a mark beyond the head of the table's stream; see `frazil.gateway.ingest.marks`."""
         fed = await self.directory.fed(name)
         if fed.spec.is_streamed:
-            await check_reached(self.writers.of(fed), fed, mark)
+            await check_reached(self.writers.stream_of(fed), fed, mark)
 
     async def reached(self, name: str, mark: Mark, *, timeout_seconds: float) -> tuple[LakeTable, bool]:
         """Wait until the table is committed up to this mark; the table, and whether it is."""

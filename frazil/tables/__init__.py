@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from frazil.tables.live_tail import TailMemory as TailMemory
     from frazil.tables.repair import repair_bus as repair_bus
     from frazil.tables.repair import repair_watermark as repair_watermark
+    from frazil.tables.stream import TAIL_BYTES as TAIL_BYTES
+    from frazil.tables.stream import TableStream as TableStream
+    from frazil.tables.stream import WarmStream as WarmStream
     from frazil.tables.stream_ids import Backlog as Backlog
     from frazil.tables.stream_ids import StreamIds as StreamIds
     from frazil.tables.stream_ids import received_us as received_us

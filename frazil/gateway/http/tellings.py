@@ -48,13 +48,13 @@ class TableStatus:
             return StreamLag(None, None, None, None, error.body()["error"])
         if not table.spec.is_streamed:
             return StreamLag(watermark, None, 0, 0.0, None)
-        writer = self._gateway.writers.of(table)
+        stream = self._gateway.writers.stream_of(table)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                head = await writer.head()
+                head = await stream.head()
                 if head < sequence_of(watermark):
                     return StreamLag(watermark, head, 0, 0.0, None)
-                backlog = await writer.backlog(watermark, patience_seconds=_PATIENCE_SECONDS / 2)
+                backlog = await stream.backlog(watermark, patience_seconds=_PATIENCE_SECONDS / 2)
         except TimeoutError:
             return StreamLag(
                 watermark, None, None, None, {"code": "bus_unavailable", "message": "no answer", "hint": ""}

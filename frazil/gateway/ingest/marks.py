@@ -6,10 +6,9 @@ import asyncio
 
 from frazil.errors import Conflict, FrazilError
 from frazil.events import Mark
-from frazil.gateway.ingest.table_writer import TableWriter
 from frazil.lake.catalog import LakeTable
 from frazil.lake.recovery import lost_ranges
-from frazil.tables import TableDirectory
+from frazil.tables import TableDirectory, TableStream
 
 _HEAD_SECONDS = 2.0
 
@@ -31,7 +30,7 @@ def check_mark(table: LakeTable, mark: Mark) -> None:
         )
 
 
-async def check_reached(writer: TableWriter, table: LakeTable, mark: Mark) -> None:
+async def check_reached(stream: TableStream, table: LakeTable, mark: Mark) -> None:
     """Refuse a mark that lies beyond the stream's head: it is of no receipt, and waiting for it would be for ever.
 
     The bus is asked only where neither the table nor this gateway has come so far, as for a token of another gateway.
@@ -41,7 +40,7 @@ async def check_reached(writer: TableWriter, table: LakeTable, mark: Mark) -> No
         return
     try:
         async with asyncio.timeout(_HEAD_SECONDS):
-            if await writer.has_come_to(mark.position):
+            if await stream.has_come_to(mark.position):
                 return
     except (FrazilError, TimeoutError):
         return

@@ -1,4 +1,4 @@
-"""A writer for each table that takes in events, bound to the stream that feeds the table now."""
+"""Table writers: one for each table that takes events, bound to the stream that feeds the table now."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from frazil.bus import EventBus
 from frazil.errors import FrazilError
-from frazil.gateway.ingest.table_writer import TAIL_BYTES, TableWriter
+from frazil.gateway.ingest.table_writer import TableWriter
 from frazil.gateway.metrics import Metrics
 from frazil.lake.catalog import LakeTable
-from frazil.tables import Backlog, TableDirectory, TailMemory, source_of
+from frazil.tables import TAIL_BYTES, Backlog, TableDirectory, TableStream, TailMemory, source_of
 
 log = logging.getLogger(__name__)
 _WARM_UPS_AT_A_TIME = 2
@@ -44,22 +44,26 @@ class TableWriters:
         """The writer of this table. One of a former table or stream of this name is retired."""
         assert table.spec.is_streamed
         writer = self._writers.get(table.name)
-        if writer is not None and writer.source == source_of(table):
+        if writer is not None and writer.stream.source == source_of(table):
             return writer
         if writer is not None:
             self._retire(writer)
-        writer = TableWriter(
+        stream = TableStream(
             table,
             bus=self._bus,
             directory=self._directory,
-            metrics=self._metrics,
             window_seconds=self._window_seconds,
             spill_folder=self._spill_folder,
             warm_up_slots=self._slots,
             tail_memory=self.tail_memory,
         )
+        writer = TableWriter(stream, metrics=self._metrics)
         self._writers[table.name] = writer
         return writer
+
+    def stream_of(self, table: LakeTable) -> TableStream:
+        """The stream of this table, which its readers share with its writer."""
+        return self.of(table).stream
 
     def failing(self, *, within_seconds: float) -> str | None:
         """Why publishing fails, if it failed so recently that it may still be so."""
@@ -70,8 +74,8 @@ class TableWriters:
         return error.message if time.monotonic() - at < within_seconds else None
 
     def waiting(self) -> dict[str, Backlog]:
-        """What is known to wait for its commit, by table."""
-        found = {name: writer.waiting() for name, writer in self._writers.items()}
+        """The backlogs that are known, by table."""
+        found = {name: writer.stream.waiting() for name, writer in self._writers.items()}
         return {name: backlog for name, backlog in found.items() if backlog is not None and backlog.events}
 
     def warm_all(self) -> None:
@@ -83,12 +87,12 @@ class TableWriters:
             if not table.spec.is_streamed:
                 continue
             try:
-                await self.of(await self._directory.fed(table.name)).warm(patience_seconds=3600)
+                await self.stream_of(await self._directory.fed(table.name)).warm(patience_seconds=3600)
             except FrazilError as error:
-                log.warning("not ready for events: %s", error, extra={"table": table.name})
+                log.warning("stream warm-up failed: %s", error, extra={"table": table.name})
 
     def retire(self, name: str) -> None:
-        """The table is gone from view."""
+        """Close the writer of a table that was dropped."""
         if writer := self._writers.pop(name, None):
             self._retire(writer)
 

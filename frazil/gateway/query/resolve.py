@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,14 +14,13 @@ from frazil.access import ReadGrant
 from frazil.errors import BusGap, FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
 from frazil.events import Mark, Token, first_position, sequence_of
 from frazil.gateway.ingest.marks import check_mark, check_reached, until_committed
-from frazil.gateway.ingest.table_writers import TableWriters
 from frazil.gateway.query.cut import CutMoved, CutTable, TableSource, take_cut
 from frazil.gateway.query.entities import EntitySnapshot, base_as_of
 from frazil.lake.catalog import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id, watermark_at
 from frazil.requests import FreshnessSpec
 from frazil.serving.sql import Relation, TableRef
 from frazil.storage import Journal
-from frazil.tables import LiveTail, SchemaMoved, TableDirectory, source_of
+from frazil.tables import LiveTail, SchemaMoved, TableDirectory, TableStream, source_of
 
 _MOMENT_SECONDS = 0.02
 
@@ -32,13 +31,13 @@ class Resolver:
     def __init__(
         self,
         directory: TableDirectory,
-        writers: TableWriters,
+        stream_of: Callable[[LakeTable], TableStream],
         journal: Journal,
         *,
         max_tail_bytes: int,
     ) -> None:
         self._directory = directory
-        self._writers = writers
+        self._stream_of = stream_of
         self._journal = journal
         self._max_tail_bytes = max_tail_bytes
 
@@ -90,12 +89,12 @@ class Resolver:
             await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
             return TableSource(ref, await self._directory.table(table.name), grant)
         if mark is not None:
-            await check_reached(self._writers.of(table), table, mark)
+            await check_reached(self._stream_of(table), table, mark)
         if ask.freshness == "committed":
             if mark is not None:
                 table = await self._committed(table, mark, ask, deadline)
             return TableSource(ref, table, grant)
-        if guess and mark is None and (guessed := self._writers.of(table).guess()) is not None:
+        if guess and mark is None and (guessed := self._stream_of(table).tail_and_head()) is not None:
             tail, head = guessed
             if tail.extent(table.watermark).size <= self._max_tail_bytes:
                 with contextlib.suppress(SchemaMoved, BusGap):
@@ -171,7 +170,7 @@ class Resolver:
 
     async def _live(self, table: LakeTable, mark: Mark | None, ask: FreshnessSpec, deadline: float) -> LiveTail:
         """The tail, holding every event that had its receipt when this was called, and the one of the mark."""
-        if self._writers.of(table).is_warm:
+        if self._stream_of(table).is_warm:
             return await self._live_tail(table, mark, ask, deadline)
         with ask.waiting():
             return await self._live_tail(table, mark, ask, deadline)
@@ -180,7 +179,7 @@ class Resolver:
         reached: int | None = None
         while True:
             patience = deadline - time.monotonic()
-            tail = await self._writers.of(table).live(patience_seconds=patience) if patience > 0 else None
+            tail = await self._stream_of(table).tail_up_to_head(patience_seconds=patience) if patience > 0 else None
             if tail is None:
                 if mark is not None and reached is not None:
                     raise _not_reached(table, mark, reached)

@@ -11,12 +11,23 @@ from frazil.errors import Unavailable
 from frazil.events.decoding import Limits, decode_events
 from frazil.gateway.ingest.receipt import PreparedEvents
 from frazil.gateway.ingest.table_writer import TableWriter
-from frazil.tables import StreamIds
+from frazil.tables import StreamIds, TableStream, TailMemory, WarmStream
 from tests.gateway.http.harness import Running, event, ndjson
 
 
 async def writer_of(gateway: Running) -> TableWriter:
     return gateway.gateway.writers.of(await gateway.gateway.directory.fed("main.orders"))
+
+
+async def stream_of(gateway: Running, tail_memory: TailMemory | None = None) -> TableStream:
+    """Another stream of the same table, beside the one of the gateway."""
+    return TableStream(
+        await gateway.gateway.directory.fed("main.orders"),
+        bus=gateway.gateway.bus,
+        directory=gateway.gateway.directory,
+        window_seconds=3600,
+        tail_memory=tail_memory,
+    )
 
 
 async def prepared(gateway: Running, *ids: str) -> PreparedEvents:
@@ -48,35 +59,28 @@ async def test_who_hangs_up_keeps_no_receipt_from_the_others(gateway: Running) -
 async def test_who_waited_for_a_warm_up_that_failed_is_told_so_while_another_begins(
     gateway: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = TableWriter(
-        await gateway.gateway.directory.fed("main.orders"),
-        bus=gateway.gateway.bus,
-        directory=gateway.gateway.directory,
-        metrics=gateway.gateway.metrics,
-        window_seconds=3600,
-    )
-    loop, second = asyncio.get_running_loop(), list[asyncio.Task[None]]()
-    warm_up = TableWriter._warm_up
+    stream = await stream_of(gateway)
+    loop, second = asyncio.get_running_loop(), list[asyncio.Task[WarmStream]]()
+    warm_up = TableStream._warm_up
 
-    async def fail(self: TableWriter) -> None:
-        monkeypatch.setattr(TableWriter, "_warm_up", warm_up)
+    async def fail(self: TableStream) -> WarmStream:
+        monkeypatch.setattr(TableStream, "_warm_up", warm_up)
         await asyncio.sleep(0.01)
         # The next caller comes after the failure and before those who waited are woken.
-        loop.call_soon(lambda: second.append(asyncio.create_task(writer.warm(5))))
+        loop.call_soon(lambda: second.append(asyncio.create_task(stream.warm(5))))
         raise Unavailable("the bus is away", code="bus_unavailable")
 
-    monkeypatch.setattr(TableWriter, "_warm_up", fail)
+    monkeypatch.setattr(TableStream, "_warm_up", fail)
     with pytest.raises(Unavailable, match="the bus is away"):
-        await writer.warm(5)
+        await stream.warm(5)
     await second[0]
-    await writer.close()
+    await stream.close()
 
 
 async def test_a_writer_that_is_retired_answers_those_who_wait_for_it(
     gateway: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They get an error that says to try again: no cancellation of their own, and no wait without an end."""
-    table = await gateway.gateway.directory.fed("main.orders")
     begun, may_end = asyncio.Event(), asyncio.Event()
     refresh = StreamIds.refresh
 
@@ -88,22 +92,16 @@ async def test_a_writer_that_is_retired_answers_those_who_wait_for_it(
     monkeypatch.setattr(StreamIds, "refresh", slow)
     events = await prepared(gateway, "a")
     for is_done in (False, True):
-        writer = TableWriter(
-            table,
-            bus=gateway.gateway.bus,
-            directory=gateway.gateway.directory,
-            metrics=gateway.gateway.metrics,
-            window_seconds=3600,
-        )
+        writer = TableWriter(await stream_of(gateway), metrics=gateway.gateway.metrics)
         begun.clear()
         may_end.clear()
         submitting = asyncio.create_task(writer.submit(events, urgent=False, patience_seconds=30))
         await begun.wait()
         if is_done:
             # Warm, and retired before the one who waited for that has noticed.
-            assert writer._warming is not None
+            assert writer.stream._warming is not None
             may_end.set()
-            while not writer._warming.done():
+            while not writer.stream._warming.done():
                 await asyncio.sleep(0)
         await writer.close()
         with pytest.raises(Unavailable) as told:
@@ -116,7 +114,7 @@ async def test_a_warm_up_that_ends_early_gives_back_the_memory_of_its_tail(
     gateway: Running, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     await gateway.accept([event(str(number), item="x" * 100) for number in range(1000)])
-    writers, table = gateway.gateway.writers, await gateway.gateway.directory.fed("main.orders")
+    writers = gateway.gateway.writers
     free = writers.tail_memory.free_bytes
     refresh, taken = StreamIds.refresh, asyncio.Event()
 
@@ -129,18 +127,11 @@ async def test_a_warm_up_that_ends_early_gives_back_the_memory_of_its_tail(
         raise Unavailable("the bus is away", code="bus_unavailable")
 
     monkeypatch.setattr(StreamIds, "refresh", fail)
-    writer = TableWriter(
-        table,
-        bus=gateway.gateway.bus,
-        directory=gateway.gateway.directory,
-        metrics=gateway.gateway.metrics,
-        window_seconds=3600,
-        tail_memory=writers.tail_memory,
-    )
-    warming = asyncio.create_task(writer.warm(30))
+    stream = await stream_of(gateway, writers.tail_memory)
+    warming = asyncio.create_task(stream.warm(30))
     await taken.wait()
     await asyncio.sleep(0)
-    await writer.close()
+    await stream.close()
     with pytest.raises(Unavailable):
         await warming
     assert writers.tail_memory.free_bytes == free

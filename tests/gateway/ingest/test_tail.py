@@ -125,7 +125,7 @@ async def test_a_new_column_shows_once_the_declaration_has_it(memory_bus: Memory
 
 async def live_ids(running: Running, name: str = "main.orders") -> list[str]:
     table = await running.gateway.directory.table(name)
-    tail = await running.gateway.writers.of(table).live(patience_seconds=10)
+    tail = await running.gateway.writers.stream_of(table).tail_up_to_head(patience_seconds=10)
     assert tail is not None
     await tail.ready(table.spec, table.watermark)
     found: list[str] = tail.rows(table.spec, table.watermark, tail.ready_to)["_id"].to_pylist()
