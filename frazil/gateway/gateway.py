@@ -16,7 +16,6 @@ from frazil.errors import Conflict, FrazilError, Unavailable, VisibilityTimeout
 from frazil.events import Mark
 from frazil.events.declaration import Partition, PartitionKey, TableSpec, parse_table
 from frazil.events.decoding import NDJSON, Limits, decode_events
-from frazil.gateway.ingest.marks import check_reached, until_committed
 from frazil.gateway.ingest.partition_budget import PartitionBudget
 from frazil.gateway.ingest.receipt import PreparedEvents, Receipt
 from frazil.gateway.ingest.table_writers import TableWriters
@@ -31,7 +30,7 @@ from frazil.serving import SearchSettings
 from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
-from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
+from frazil.tables import SchemaMoved, TableDirectory, TableReplaced, check_reached, until_committed
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
@@ -288,7 +287,7 @@ class Gateway:
         return committed_in(table, receipt.position)
 
     async def check_reached(self, name: str, mark: Mark) -> None:
-        """Refuse a mark beyond the head of the table's stream; see `frazil.gateway.ingest.marks`."""
+        """Refuse a mark beyond the head of the table's stream; see `frazil.tables.visibility`."""
         fed = await self.directory.fed(name)
         if fed.spec.is_streamed:
             await check_reached(self.writers.stream_of(fed), fed, mark)

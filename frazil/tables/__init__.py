@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from frazil.tables.stream_ids import Backlog as Backlog
     from frazil.tables.stream_ids import StreamIds as StreamIds
     from frazil.tables.stream_ids import received_us as received_us
+    from frazil.tables.visibility import check_mark as check_mark
+    from frazil.tables.visibility import check_reached as check_reached
+    from frazil.tables.visibility import until_committed as until_committed
     from frazil.tables.warm_up_progress import WarmUpProgress as WarmUpProgress
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -13,14 +13,22 @@ from typing import Any
 from frazil.access import ReadGrant
 from frazil.errors import BusGap, FrazilError, InvalidInput, NotFound, Unavailable, VisibilityTimeout
 from frazil.events import Mark, Token, first_position, sequence_of
-from frazil.gateway.ingest.marks import check_mark, check_reached, until_committed
 from frazil.gateway.query.cut import CutMoved, CutTable, TableSource, take_cut
 from frazil.gateway.query.entities import EntitySnapshot, base_as_of
 from frazil.lake.catalog import LakeTable, SnapshotExpired, SnapshotInfo, snapshot_as_of, snapshot_by_id, watermark_at
 from frazil.requests import FreshnessSpec
 from frazil.serving.sql import Relation, TableRef
 from frazil.storage import Journal
-from frazil.tables import LiveTail, SchemaMoved, TableDirectory, TableStream, source_of
+from frazil.tables import (
+    LiveTail,
+    SchemaMoved,
+    TableDirectory,
+    TableStream,
+    check_mark,
+    check_reached,
+    source_of,
+    until_committed,
+)
 
 _MOMENT_SECONDS = 0.02
 

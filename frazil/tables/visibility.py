@@ -1,4 +1,4 @@
-"""Waiting for a mark: the place in a stream that a token names."""
+"""Visibility: whether a table has come to a mark, the place in a stream that a token names, and the wait for it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from frazil.errors import Conflict, FrazilError
 from frazil.events import Mark
 from frazil.lake.catalog import LakeTable
 from frazil.lake.recovery import lost_ranges
-from frazil.tables import TableDirectory, TableStream
+from frazil.tables.directory import TableDirectory
+from frazil.tables.stream import TableStream
 
 _HEAD_SECONDS = 2.0
 
 
 def check_mark(table: LakeTable, mark: Mark) -> None:
-    """Refuse a mark that no waiting will reach."""
+    """Refuse a mark that will never be reached."""
     short = table.spec.short_name
     if table.stream_identity != mark.stream:
         raise Conflict(
@@ -26,15 +27,15 @@ def check_mark(table: LakeTable, mark: Mark) -> None:
         raise Conflict(
             f"the events of this token were lost with the bus of {short!r}",
             code="events_lost",
-            hint="send them again with the same ids; GET /v1/journal?kind=bus_repaired tells when it happened",
+            hint="send them again with the same ids; GET /v1/journal?kind=bus_repaired has the time",
         )
 
 
 async def check_reached(stream: TableStream, table: LakeTable, mark: Mark) -> None:
-    """Refuse a mark that lies beyond the stream's head: it is of no receipt, and waiting for it would be for ever.
+    """Refuse a mark beyond the head of the stream: it is of no receipt, and the wait for it would never end.
 
     The bus is asked only where neither the table nor this gateway has come so far, as for a token of another gateway.
-    One that does not answer now proves nothing: then the caller may wait.
+    If it does not answer, nothing is refused, and the caller may wait.
     """
     if table.watermark > mark.position or table.stream_identity != mark.stream:
         return
