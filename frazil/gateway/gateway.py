@@ -21,7 +21,6 @@ from frazil.gateway.ingest.receipt import PreparedEvents, Receipt
 from frazil.gateway.ingest.table_writers import TableWriters
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.queries import Queries
-from frazil.gateway.query.resolve import Resolver
 from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.gateway.threads import DecodeThreads
 from frazil.lake import MaintenanceSettings
@@ -30,7 +29,7 @@ from frazil.serving import SearchSettings
 from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
-from frazil.tables import SchemaMoved, TableDirectory, TableReplaced, check_reached, until_committed
+from frazil.tables import SchemaMoved, TableDirectory, TableReplaced, TableResolver, check_reached, until_committed
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
@@ -117,7 +116,7 @@ class Gateway:
         """None for a gateway that loads no artifacts."""
         if pool is not None:
             tail_bytes = int((query or QuerySettings()).tail_memory)
-            resolver = Resolver(self.directory, self.writers.stream_of, journal, max_tail_bytes=tail_bytes)
+            resolver = TableResolver(self.directory, self.writers.stream_of, journal, max_tail_bytes=tail_bytes)
             self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
             if served is not None:
                 # Not before: their engines take a moment to load.

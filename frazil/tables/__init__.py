@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from frazil.tables.alter import alter_table as alter_table
     from frazil.tables.create import create_table as create_table
     from frazil.tables.create import declare_table as declare_table
+    from frazil.tables.cut import CutMoved as CutMoved
+    from frazil.tables.cut import CutTail as CutTail
+    from frazil.tables.cut import HistoryOverlay as HistoryOverlay
+    from frazil.tables.cut import Reach as Reach
+    from frazil.tables.cut import TableCut as TableCut
     from frazil.tables.directory import Source as Source
     from frazil.tables.directory import TableDirectory as TableDirectory
     from frazil.tables.directory import source_of as source_of
@@ -26,6 +31,9 @@ if TYPE_CHECKING:
     from frazil.tables.live_tail import TailMemory as TailMemory
     from frazil.tables.repair import repair_bus as repair_bus
     from frazil.tables.repair import repair_watermark as repair_watermark
+    from frazil.tables.resolve import ResolvedTable as ResolvedTable
+    from frazil.tables.resolve import TableRead as TableRead
+    from frazil.tables.resolve import TableResolver as TableResolver
     from frazil.tables.stream import TAIL_BYTES as TAIL_BYTES
     from frazil.tables.stream import TableStream as TableStream
     from frazil.tables.stream import WarmStream as WarmStream

@@ -1,4 +1,4 @@
-"""Answering a query: judge the statement, find its tables, take the cut, run it behind the walls, write it down."""
+"""Queries: judge the statement, find its tables, take their cuts, run it in a sandboxed worker, audit it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,37 @@ from typing import Any
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
-from frazil.gateway.query.cut import CutMoved, CutTable
-from frazil.gateway.query.resolve import Resolver
+from frazil.gateway.relations import relation_of
 from frazil.requests import FreshnessSpec, QueryRequest, Waiting
 from frazil.serving.sql import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
-from frazil.tables import SchemaMoved, TableReplaced
+from frazil.tables import CutMoved, SchemaMoved, TableCut, TableRead, TableReplaced, TableResolver
 
 AUDIT_TABLE = "system.audit"
 _TRIES = 4
 
 
 @dataclass(frozen=True)
+class _AllowedTable:
+    """A table that the statement names, and what the caller may see of it."""
+
+    ref: TableRef
+    grant: ReadGrant
+
+    @property
+    def read(self) -> TableRead:
+        return TableRead(f"{self.ref.schema}.{self.ref.name}", self.ref.version, self.ref.as_of)
+
+
+@dataclass(frozen=True)
+class _ReadTable(_AllowedTable):
+    """The same once it was read."""
+
+    cut: TableCut
+
+
+@dataclass(frozen=True)
 class QueryAnswer:
-    """The rows in the format that was asked for, and everything that says where they come from."""
+    """The rows in the requested format, and where they come from."""
 
     columns: list[dict[str, str]]
     body: bytes
@@ -33,7 +51,7 @@ class QueryAnswer:
 
 
 class Queries:
-    def __init__(self, *, pool: QueryPool, resolver: Resolver, audit: AuditLog) -> None:
+    def __init__(self, *, pool: QueryPool, resolver: TableResolver, audit: AuditLog) -> None:
         self._pool = pool
         self._resolver = resolver
         self._audit = audit
@@ -62,12 +80,12 @@ class Queries:
                 # Another gateway, a commit, a new column or an expiry came between: finding the tables again finds it.
                 if attempt == _TRIES - 1:
                     raise
-                await self._resolver.look_again()
+                await self._resolver.refresh()
         token = Token()
         for table in tables:
-            token = token.merge(table.token)
+            token = token.merge(table.cut.token)
         trace.rows, trace.snapshot = result.row_count, str(token) if token.marks else None
-        return _told(request, result, tables, token, started)
+        return _answer(request, result, tables, token, started)
 
     async def _run(
         self,
@@ -79,15 +97,16 @@ class Queries:
         deadline: float,
         *,
         guess: bool,
-    ) -> tuple[Result, list[CutTable]]:
+    ) -> tuple[Result, list[_ReadTable]]:
         allowed, audit = await self._allowed(refs, identity)
-        sources = await self._resolver.resolve(allowed, reads, deadline=deadline, guess=guess)
-        cut: list[CutTable] = []
+        found = await self._resolver.resolve([table.read for table in allowed], reads, deadline=deadline, guess=guess)
+        tables: list[_ReadTable] = []
 
         def relations() -> list[Relation]:
-            found, tables = self._resolver.cut(sources)
-            cut[:] = tables
-            return [*found, *(self._audit_relation(ref) for ref in audit)]
+            """Called when a worker is free: the cut is of that moment."""
+            tables[:] = [_ReadTable(one.ref, one.grant, table.cut()) for one, table in zip(allowed, found, strict=True)]
+            cuts = [relation_of(table.cut, table.ref.reads, table.grant) for table in tables]
+            return [*cuts, *(self._audit_relation(ref) for ref in audit)]
 
         left = deadline - time.monotonic()
         if left <= 0:
@@ -101,18 +120,19 @@ class Queries:
             timeout_seconds=left,
         )
         result = await self._pool.run(query, relations)
-        await self._resolver.confirm(sources, cut)
-        return result, cut
+        for table, resolved in zip(tables, found, strict=True):
+            await resolved.confirm(table.cut.end)
+        return result, tables
 
     async def _allowed(
         self, refs: Sequence[TableRef], identity: Identity
-    ) -> tuple[list[tuple[TableRef, ReadGrant]], list[TableRef]]:
-        """The references with what the caller may see of each, and apart from them those to the audit log.
+    ) -> tuple[list[_AllowedTable], list[TableRef]]:
+        """The tables, each once, with what the caller may see of it, and apart from them those of the audit log.
 
         A table that is not there and one that the caller may not read are refused alike, after the same look at the
         catalog. A name that is also that of a CTE may mean that one: the engine decides, and finds no table.
         """
-        allowed: list[tuple[TableRef, ReadGrant]] = []
+        allowed: dict[tuple[str, str], _AllowedTable] = {}
         audit: list[TableRef] = []
         for ref in refs:
             name = f"{ref.schema}.{ref.name}"
@@ -120,14 +140,14 @@ class Queries:
             if grant is not None and name == AUDIT_TABLE:
                 audit.append(ref)
             elif await self._resolver.exists(name) and grant is not None:
-                allowed.append((ref, grant))
+                allowed.setdefault(ref.reads, _AllowedTable(ref, grant))
             elif ref.certain:
                 raise NotFound(
                     f"no table is named {name.removeprefix('main.')[:200]!r}",
                     code="table_not_found",
                     hint="`frazil tables list` shows the tables that this token may read",
                 )
-        return allowed, audit
+        return list(allowed.values()), audit
 
     def _audit_relation(self, ref: TableRef) -> Relation:
         if ref.version is not None or ref.as_of is not None:
@@ -142,16 +162,16 @@ class Queries:
         )
 
 
-def _told(
-    request: QueryRequest, result: Result, tables: Sequence[CutTable], token: Token, started: float
+def _answer(
+    request: QueryRequest, result: Result, tables: Sequence[_ReadTable], token: Token, started: float
 ) -> QueryAnswer:
     now = datetime.now(UTC)
     snapshots: dict[str, Any] = {}
     for table in tables:
-        name = table.name.removeprefix("main.")
-        # A table read at two times, by AT, is told once for each.
-        key = name if name not in snapshots else f"{name}@{table.snapshot_id}"
-        snapshots[key] = table.body(now)
+        cut, name = table.cut, table.cut.table.name.removeprefix("main.")
+        # A table that is read at two times, by AT, has an entry for each.
+        key = name if name not in snapshots else f"{name}@{cut.snapshot_id}"
+        snapshots[key] = cut.body(now, with_live_rows=not table.grant.filters)
     about = {
         "row_count": result.row_count,
         "truncated": result.truncated,

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.events import conform
-from frazil.gateway.search.cuts import TableCut
+from frazil.gateway.relations import relation_of
 from frazil.lake.bulk import loads_since_snapshot
 from frazil.serving.search import DocumentChange, FreshFull, Searchable, SearchState
 from frazil.serving.sql import Query, QueryPool, Relation
 from frazil.serving.sql.worker import quoted
+from frazil.tables import TableCut
 
 _OWNER = "search"
 _TOUCHED = "_touched"
@@ -59,30 +60,30 @@ class ChangedDocuments:
 
     def at_hand(self, cut: TableCut, start: int) -> Changes | None:
         """What is in the tail already; None if a worker has to be asked. Called in the moment of the cut."""
-        if start >= cut.end:
-            return Changes(_none, cut.end)
-        tail = cut.relation.tail
+        end, tail = cut.reach.end, cut.tail
+        if start >= end:
+            return Changes(_none, end)
         if tail is None or start < tail.start or cut.is_entity:
             return None
-        return Changes(partial(self._written, tail.rows_from(start)), cut.end)
+        return Changes(partial(self._written, tail.rows_from(start)), end)
 
     async def events(self, cut: Callable[[], TableCut], start: int, *, seconds: float) -> Changes:
         """Everything from this position on, up to the end of the cut that is taken when a worker is there."""
         taken = cut()
-        name = f"{quoted(taken.relation.schema)}.{quoted(taken.relation.name)}"
-        if taken.is_entity:
-            history = f"{quoted(taken.relations[1].schema)}.{quoted(taken.relations[1].name)}"
-            sql = self._touched(name, history, start)
+        name = _quoted(_relation(taken))
+        if taken.overlay is not None:
+            sql = self._touched(name, _quoted(_relation(taken.overlay.history)), start)
         else:
             sql = f"SELECT * FROM {name} WHERE _seq >= {start}"
         read: list[TableCut] = []
 
         def relations() -> Sequence[Relation]:
             read[:] = [cut()]
-            return read[0].relations
+            overlay = read[0].overlay
+            return [_relation(read[0]), *([_relation(overlay.history)] if overlay is not None else [])]
 
         rows = await self._rows(sql, relations, taken, seconds)
-        return Changes(partial(self._states if taken.is_entity else self._written, rows), read[0].end)
+        return Changes(partial(self._states if taken.is_entity else self._written, rows), read[0].reach.end)
 
     async def loaded(
         self, cut: TableCut, state: SearchState, seen: int | None, position: int, *, seconds: float
@@ -138,9 +139,8 @@ class ChangedDocuments:
 
     async def _committed(self, cut: TableCut, select: str, seconds: float, *, most: int | None = None) -> pa.Table:
         """Of the snapshot alone, which stays what it is while a worker is waited for."""
-        snapshot = replace(cut.relation, tail=None)
-        name = f"{quoted(snapshot.schema)}.{quoted(snapshot.name)}"
-        return await self._rows(f"SELECT {select % name}", lambda: [snapshot], cut, seconds, most=most)
+        snapshot = _relation(replace(cut, tail=None))
+        return await self._rows(f"SELECT {select % _quoted(snapshot)}", lambda: [snapshot], cut, seconds, most=most)
 
     async def _rows(
         self,
@@ -156,8 +156,8 @@ class ChangedDocuments:
         result = await self._pool.run(query, relations)
         if result.truncated:
             raise TooManyChanges(
-                f"more than {limit:,} documents of {cut.short_name!r} are newer than its artifact",
-                hint=f"build one: frazil build {cut.short_name}",
+                f"more than {limit:,} documents of {cut.reach.short_name!r} are newer than its artifact",
+                hint=f"build one: frazil build {cut.reach.short_name}",
                 retry_after_seconds=10.0,
             )
         return pa.ipc.open_stream(result.body).read_all()
@@ -166,7 +166,7 @@ class ChangedDocuments:
         """The keys that events touched from this position on, each with what the entity has of it now."""
         keys = ", ".join(quoted(name) for name in self._searchable.key)
         joined = " AND ".join(f"c.{quoted(name)} = e.{quoted(name)}" for name in self._searchable.key)
-        named = ", ".join(f"c.{quoted(name)} AS {quoted(_asked(name))}" for name in self._searchable.key)
+        named = ", ".join(f"c.{quoted(name)} AS {quoted(_touched_key(name))}" for name in self._searchable.key)
         return (
             f"SELECT c.{_TOUCHED}, {named}, e.* FROM "
             f"(SELECT {keys}, max(_seq) AS {_TOUCHED} FROM {history} WHERE _seq >= {start} GROUP BY {keys}) c "
@@ -176,11 +176,11 @@ class ChangedDocuments:
     def _states(self, rows: pa.Table) -> list[DocumentChange]:
         touched = rows.column(_TOUCHED).to_pylist()
         schema = self._searchable.schema
-        asked = pa.table(
-            [pc.cast(rows.column(_asked(name)), schema.field(name).type) for name in self._searchable.key],
+        touched_keys = pa.table(
+            [pc.cast(rows.column(_touched_key(name)), schema.field(name).type) for name in self._searchable.key],
             names=list(self._searchable.key),
         ).to_pylist()
-        keys = [self._searchable.key_of(key) for key in asked]
+        keys = [self._searchable.key_of(key) for key in touched_keys]
         there = rows.column("_op").is_valid().to_pylist()
         states = self._pylist(rows)
         return [
@@ -207,9 +207,19 @@ class ChangedDocuments:
         return found
 
 
-def _asked(name: str) -> str:
+def _touched_key(name: str) -> str:
     """No column has a space in its name."""
-    return f"{name} asked"
+    return f"{name} touched"
+
+
+def _relation(cut: TableCut) -> Relation:
+    """Every row as it is: what a caller may see is decided when the documents are searched, not when they are fed."""
+    schema, _, name = cut.table.name.partition(".")
+    return relation_of(cut, (schema, name))
+
+
+def _quoted(relation: Relation) -> str:
+    return f"{quoted(relation.schema)}.{quoted(relation.name)}"
 
 
 def _sums(state: SearchState) -> tuple[int, int, int]:

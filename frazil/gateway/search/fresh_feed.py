@@ -23,9 +23,7 @@ from functools import partial
 from typing import Literal
 
 from frazil.errors import Unavailable, VisibilityTimeout
-from frazil.gateway.query.cut import CutMoved
 from frazil.gateway.search.changed_documents import ChangedDocuments, Changes, MakeChanges, TooManyChanges
-from frazil.gateway.search.cuts import FoundCut, Reach, TableCut
 from frazil.gateway.threads import finish_in_thread
 from frazil.serving import SearchSettings
 from frazil.serving.search import (
@@ -40,6 +38,7 @@ from frazil.serving.search import (
     ServedGenerations,
 )
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
+from frazil.tables import CutMoved, Reach, ResolvedTable, TableCut
 
 Kind = Literal["live", "committed", "words"]
 _GENERATIONS = 8
@@ -113,25 +112,27 @@ class FreshFeed:
         """The position where the last loads and removals were put."""
 
     @asynccontextmanager
-    async def read_at(self, found: FoundCut, deadline: float, *, by_words: bool = False) -> AsyncIterator[SearchState]:
+    async def read_at(
+        self, table: ResolvedTable, deadline: float, *, by_words: bool = False
+    ) -> AsyncIterator[SearchState]:
         """A state with everything that the table has now; it stays whole until the reader leaves.
 
         For a search `by_words` it may be one without vectors, while the model does not answer.
         """
-        feed, reached, fed = self, found.reach(), False
+        feed, reached, fed = self, table.reach(), False
         while True:
             with feed._documents.reading() as state:
                 if feed.is_fed(reached, state):
                     yield state
                     return
             if fed:  # another generation took the place of the one that was fed
-                raise CutMoved(f"{reached.short_name!r} is changing", hint="try again")
+                raise CutMoved.of(reached.short_name)
             try:
-                reached, fed = await feed._fed(found, deadline)
+                reached, fed = await feed._fed(table, deadline)
             except Unavailable as error:
                 if not by_words or feed._words is None or _is_ours(error):
                     raise
-                feed, reached = feed._words(), found.reach()
+                feed, reached = feed._words(), table.reach()
 
     def is_fed(self, reach: Reach, state: SearchState) -> bool:
         """Whether this state has everything that the table had when it had come so far."""
@@ -139,44 +140,44 @@ class FreshFeed:
             return False
         return reach.is_entity or self._seen_by(state.generation) == reach.table.snapshot_id
 
-    async def _fed(self, found: FoundCut, deadline: float) -> tuple[Reach, bool]:
+    async def _fed(self, table: ResolvedTable, deadline: float) -> tuple[Reach, bool]:
         """Bring in what is new, or wait for the one who does; how far the table had come, and whether that is fed."""
         feeding = self._feeding
         if feeding is None or feeding.done():
-            feeding = self._feeding = asyncio.create_task(self._bring(found, deadline), name="feed a shelf")
+            feeding = self._feeding = asyncio.create_task(self._bring(table, deadline), name="feed a shelf")
             feeding.add_done_callback(_retrieve_failure)
             # It obeys the deadline by itself. Waiting does not cancel it: it feeds for others too.
             await asyncio.wait({feeding})
             return feeding.result(), True
         done, _ = await asyncio.wait({feeding}, timeout=_left(deadline))
-        reached = found.reach()
+        reached = table.reach()
         if not done:
             raise VisibilityTimeout(
                 f"the newest documents of {reached.short_name!r} were not searchable within the time given",
-                hint="ask again with more time",
+                hint="try again with more time",
                 retry_after_seconds=1.0,
             )
         return reached, False
 
-    async def _bring(self, found: FoundCut, deadline: float) -> Reach:
+    async def _bring(self, table: ResolvedTable, deadline: float) -> Reach:
         try:
-            return await self._feed(found.cut, deadline)
+            return await self._feed(table.cut, deadline)
         except TooManyChanges:
             # What only a rollback would need is not worth an error.
             before = self._documents.fresh.head
             await finish_in_thread(self._documents.forget_older)
             if self._documents.fresh.head == before:
                 raise
-            return await self._feed(found.cut, deadline)
+            return await self._feed(table.cut, deadline)
 
-    async def _feed(self, cut: Callable[[], TableCut], deadline: float) -> TableCut:
+    async def _feed(self, cut: Callable[[], TableCut], deadline: float) -> Reach:
         taken = cut()
         loaded: MakeChanges | None = None
         with self._documents.reading() as state:
             generation = state.generation
             _must_be_of(taken, generation)
             if not taken.is_entity:
-                at, seen = max(taken.table.watermark, self._loaded_at + 1), self._seen_by(generation)
+                at, seen = max(taken.fed.watermark, self._loaded_at + 1), self._seen_by(generation)
                 loaded = await self._changed.loaded(taken, state, seen, at, seconds=_left(deadline))
                 self._loaded_at = self._loaded_at if loaded is None else at
         # Once more, for what is in the tail must be read in the moment of its cut.
@@ -186,8 +187,8 @@ class FreshFeed:
         # A commit of what is here already brings nothing.
         if loaded is not None or not events.is_nothing or events.upto > self._documents.fresh.head:
             await finish_in_thread(self._apply, events, loaded)
-        self._saw(generation, taken.table.snapshot_id)
-        return taken
+        self._saw(generation, taken.fed.snapshot_id)
+        return taken.reach
 
     def _apply(self, events: Changes, loaded: MakeChanges | None) -> None:
         changes: list[DocumentChange] = [*events.make(), *(loaded() if loaded is not None else ())]
@@ -253,8 +254,8 @@ def _watermark(generation: Generation | None) -> int:
 
 def _must_be_of(cut: TableCut, generation: Generation | None) -> None:
     """Positions of another stream mean other events."""
-    if generation is not None and generation.manifest.cut.stream != cut.table.stream_identity:
-        short = cut.short_name
+    if generation is not None and generation.manifest.cut.stream != cut.fed.stream_identity:
+        short = cut.reach.short_name
         raise Unavailable(
             f"the artifact of {short!r} was built before its stream was replaced",
             code="artifact_of_other_stream",

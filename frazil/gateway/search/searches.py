@@ -1,4 +1,4 @@
-"""Searches: find the table, bring in what is fresh, choose what may be found, rank, and write it down."""
+"""Searches: find the table, bring in fresh rows, filter by grant and request, rank, write the audit entry."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ import pyarrow as pa
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
 from frazil.errors import Conflict, InvalidInput, NotFound
-from frazil.gateway.query.cut import CutMoved
-from frazil.gateway.query.resolve import Resolver
-from frazil.gateway.search.cuts import Cuts
 from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.fresh_feed import FreshFeeds
 from frazil.gateway.search.hits import hits_as_json, rows_as_json
@@ -29,7 +26,7 @@ from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.sql.worker import RowSelection
-from frazil.tables import SchemaMoved, TableDirectory, TableReplaced
+from frazil.tables import CutMoved, SchemaMoved, TableDirectory, TableRead, TableReplaced, TableResolver
 
 _TRIES = 6
 _BEHIND_SECONDS = 0.25
@@ -63,7 +60,7 @@ class Searches:
         self,
         *,
         pool: QueryPool,
-        resolver: Resolver,
+        resolver: TableResolver,
         directory: TableDirectory,
         shelves: ShelfReaders,
         profiles: Profiles,
@@ -76,7 +73,7 @@ class Searches:
         self._profiles = profiles
         self._known_profiles: dict[str, tuple[float, Profile]] = {}
         self._audit = audit
-        self._cuts = Cuts(resolver, directory)
+        self._resolver = resolver
         self._feeds = FreshFeeds(pool, settings or SearchSettings())
         self._filters = Filters(pool)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
@@ -110,7 +107,7 @@ class Searches:
                     moves += 1
                     if moves == _TRIES:
                         raise
-                    await self._cuts.look_again()
+                    await self._resolver.refresh()
                 except TimeoutError as error:
                     raise QueryTimeout(
                         f"the search took longer than {request.timeout_s:g} s", hint="give it more time"
@@ -124,10 +121,12 @@ class Searches:
         table = await self._directory.table(search.table)
         serving = await self._shelves.of(table, search.profile)
         plan = plan_search(serving.searchable, request, search.profile, search.grant)
-        cut = await self._cuts.find(table, search.freshness, deadline=deadline, guess=guess)
+        (resolved,) = await self._resolver.resolve(
+            [TableRead(table.name)], search.freshness, deadline=deadline, guess=guess
+        )
         feed = self._feeds.of(serving, "live" if request.freshness == "live" else "committed")
         try:
-            async with feed.read_at(cut, deadline, by_words=plan.mode == "text") as state:
+            async with feed.read_at(resolved, deadline, by_words=plan.mode == "text") as state:
                 left = max(0.1, deadline - time.monotonic())
                 owner = search.identity.id
                 allowed = await self._filters.allowed(state, plan.selection, owner=owner, seconds=left)
@@ -139,11 +138,11 @@ class Searches:
             # What is kept apart began with a newer generation than the one that serves now, or is about to.
             if not self._feeds.begin_anew(serving):
                 raise
-            raise CutMoved(f"{table.spec.short_name!r} is changing", hint="try again") from gap
+            raise CutMoved.of(table.spec.short_name) from gap
         if rows is None:
             rows = await self._masked(found, plan, search, left)
-        await self._cuts.confirm(cut, found.position)
-        token = str(cut.token(found.position))
+        await resolved.confirm(found.position)
+        token = str(resolved.token(found.position))
         trace.rows, trace.snapshot = len(found.hits), token
         return _response(found, rows, plan, search, token)
 
@@ -217,7 +216,7 @@ class Searches:
 def _ranked(
     state: SearchState, plan: SearchPlan, allowed: Allowed | None
 ) -> tuple[SearchResult, list[dict[str, Any]] | None]:
-    """The hits and their rows as JSON has them; None instead of these where a column is mrequest."""
+    """The hits and their rows as JSON has them; None instead of these where a column is masked."""
     found = state.search(plan, allowed)
     columns = plan.columns or ()
     if any(name in plan.selection.masks for name in columns):

@@ -14,11 +14,11 @@ from typing import Any, cast
 import pytest
 
 from frazil.errors import Unavailable, VisibilityTimeout
-from frazil.gateway.search.cuts import FoundCut
 from frazil.gateway.search.fresh_feed import FreshFeed, FreshFeeds
 from frazil.serving import SearchSettings
 from frazil.serving.search import ServedGenerations
 from frazil.serving.sql import QueryPool
+from frazil.tables import ResolvedTable
 
 
 class Reached:
@@ -75,7 +75,7 @@ class Feeding(FreshFeed):
 
 def reading(feed: FreshFeed, seconds: float = 30.0) -> asyncio.Task[None]:
     async def read() -> None:
-        async with feed.read_at(cast(FoundCut, Table()), time.monotonic() + seconds):
+        async with feed.read_at(cast(ResolvedTable, Table()), time.monotonic() + seconds):
             pass
 
     return asyncio.create_task(read())
