@@ -29,7 +29,15 @@ from frazil.serving import SearchSettings
 from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
-from frazil.tables import SchemaMoved, TableDirectory, TableReplaced, TableResolver, check_reached, until_committed
+from frazil.tables import (
+    SchemaMoved,
+    TableDirectory,
+    TableReplaced,
+    TableResolver,
+    TableStatus,
+    check_reached,
+    until_committed,
+)
 
 if TYPE_CHECKING:
     from frazil.gateway.search.searches import Searches
@@ -99,6 +107,7 @@ class Gateway:
             window_seconds=ingest.dedupe_window_hours * 3600,
             spill_folder=spill_folder,
         )
+        self.table_status = TableStatus(self.directory, self.writers.stream_of)
         self.limits = Limits(
             max_body_bytes=int(ingest.max_body_bytes),
             max_event_bytes=int(ingest.max_event_bytes),

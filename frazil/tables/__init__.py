@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from frazil.tables.resolve import ResolvedTable as ResolvedTable
     from frazil.tables.resolve import TableRead as TableRead
     from frazil.tables.resolve import TableResolver as TableResolver
+    from frazil.tables.status import StreamLag as StreamLag
+    from frazil.tables.status import TableStatus as TableStatus
     from frazil.tables.stream import TAIL_BYTES as TAIL_BYTES
     from frazil.tables.stream import TableStream as TableStream
     from frazil.tables.stream import WarmStream as WarmStream

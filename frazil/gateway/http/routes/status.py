@@ -30,9 +30,9 @@ from frazil.gateway.http.operation import (
 )
 from frazil.gateway.http.query_parameters import only, whole_number
 from frazil.gateway.http.responses import answer
-from frazil.gateway.http.tellings import StreamLag, TableStatus
 from frazil.gateway.metrics import CONTENT_TYPE, counter, gauge
 from frazil.registry import job_status, open_jobs
+from frazil.tables import StreamLag
 
 _LINKS = {
     "health": "/v1/health",
@@ -63,7 +63,7 @@ class Status:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._parts = PartsHealth(gateway)
-        self._telling = TableStatus(gateway)
+        self._telling = gateway.table_status
 
     @operation("What there is", "status", {200: fields(product=str, links=dict[str, str])}, is_open=True)
     async def links(self, request: Request) -> Response:

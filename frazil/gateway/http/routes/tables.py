@@ -28,7 +28,6 @@ from frazil.gateway.http.operation import (
 )
 from frazil.gateway.http.query_parameters import flag, only, table_of
 from frazil.gateway.http.responses import answer
-from frazil.gateway.http.tellings import TableStatus
 from frazil.gateway.purge import purge_dropped
 from frazil.lake.catalog import LakeTable
 from frazil.requests import RepairRequest, decode_request
@@ -101,7 +100,7 @@ class Tables:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._telling = TableStatus(gateway)
+        self._telling = gateway.table_status
 
     @operation(
         "Declare a table",

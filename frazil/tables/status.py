@@ -1,8 +1,9 @@
-"""What the gateway tells about tables and parts: the facts behind describe, status, health and metrics."""
+"""Table status: the declaration of a table, its lag behind its stream, its freshness and its snapshots."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,17 +11,18 @@ from typing import Any
 from frazil.errors import FrazilError
 from frazil.events import Token, first_position, sequence_of
 from frazil.events.declaration import history_of
-from frazil.gateway.gateway import Gateway
 from frazil.lake.catalog import LakeTable
-from frazil.tables import is_only_loaded, load_age_seconds, table_lineage
+from frazil.tables.directory import TableDirectory
+from frazil.tables.lineage import is_only_loaded, load_age_seconds, table_lineage
+from frazil.tables.stream import TableStream
 
 _PATIENCE_SECONDS = 1.0
-_SNAPSHOTS_TOLD = 20
+_MOST_SNAPSHOTS = 20
 
 
 @dataclass(frozen=True)
 class StreamLag:
-    """How far a table is behind its stream."""
+    """The part of a stream that its table has not committed yet."""
 
     watermark: int | None
     head: int | None
@@ -31,24 +33,27 @@ class StreamLag:
 
 
 class TableStatus:
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    """`stream_of` gives the stream that feeds a table."""
+
+    def __init__(self, directory: TableDirectory, stream_of: Callable[[LakeTable], TableStream]) -> None:
+        self._directory = directory
+        self._stream_of = stream_of
 
     def declared(self, table: LakeTable) -> dict[str, Any]:
         """The declaration, and of an entity the name of its history."""
-        told = self._gateway.directory.spec_of(table).declared()
-        return told | ({"history": history_of(table.spec.short_name)} if table.spec.kind == "entity" else {})
+        declared = self._directory.spec_of(table).declared()
+        return declared | ({"history": history_of(table.spec.short_name)} if table.spec.kind == "entity" else {})
 
     async def standing(self, table: LakeTable) -> StreamLag:
-        """Where the table stands. What cannot be known is None, with the reason in `error`."""
+        """The lag of the table. What cannot be known is None, with the reason in `error`."""
         try:
-            table = await self._gateway.directory.fed(table.name)
+            table = await self._directory.fed(table.name)
             watermark = table.watermark
         except FrazilError as error:
             return StreamLag(None, None, None, None, error.body()["error"])
         if not table.spec.is_streamed:
             return StreamLag(watermark, None, 0, 0.0, None)
-        stream = self._gateway.writers.stream_of(table)
+        stream = self._stream_of(table)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 head = await stream.head()
@@ -72,10 +77,10 @@ class TableStatus:
         standing = await self.standing(table)
         fed, of_entity = table, {}
         if table.spec.kind == "entity" and standing.watermark is not None:
-            entity = await self._gateway.directory.entity(table)
+            entity = await self._directory.entity(table)
             fed = entity.history
             of_entity = {"history_snapshot_id": fed.snapshot_id, "unfolded": entity.unfolded_rows}
-        told: dict[str, Any] = {
+        status: dict[str, Any] = {
             "rows": table.rows,
             "snapshot_id": table.snapshot_id,
             **of_entity,
@@ -86,12 +91,13 @@ class TableStatus:
             "freshness": _freshness(table, standing),
         }
         if standing.error is not None:
-            told["error"] = standing.error
-        return told
+            status["error"] = standing.error
+        return status
 
     async def describe(self, table: LakeTable) -> dict[str, Any]:
-        spec = self._gateway.directory.spec_of(table)
-        fed = await self._gateway.directory.fed(table.name)
+        """Everything that GET /v1/tables/{name} shows to who may read all of the table."""
+        spec = self._directory.spec_of(table)
+        fed = await self._directory.fed(table.name)
         return {
             **self.declared(table),
             "declaration": spec.declared(),
@@ -102,7 +108,7 @@ class TableStatus:
             "files": table.files,
             "bytes": table.bytes,
             **await self.status(table),
-            **await asyncio.to_thread(table_lineage, self._gateway.lake.registry, table),
+            **await asyncio.to_thread(table_lineage, self._directory.lake.registry, table),
             "snapshots": [
                 {
                     "snapshot_id": snapshot.snapshot_id,
@@ -114,7 +120,7 @@ class TableStatus:
                     "watermark_token": None if snapshot.watermark is None else _token(fed, snapshot.watermark),
                     "batch": snapshot.batch,
                 }
-                for snapshot in table.snapshots()[:_SNAPSHOTS_TOLD]
+                for snapshot in table.snapshots()[:_MOST_SNAPSHOTS]
             ],
         }
 
@@ -125,7 +131,7 @@ def _token(table: LakeTable, watermark: int) -> str:
 
 
 def _freshness(table: LakeTable, standing: StreamLag) -> dict[str, Any]:
-    """How old what a reader sees may be: behind its stream, or since the last load of a table that only loads fill."""
+    """The age of what a reader sees: the lag, or the time since the last load of a table that only loads write to."""
     target = table.spec.freshness_target_seconds
     age = standing.lag_seconds
     if loaded := is_only_loaded(table, standing.watermark) and standing.lag_events == 0:
