@@ -8,5 +8,8 @@ from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
     from frazil.gateway.gateway import Gateway as Gateway
+    from frazil.gateway.metrics import Metrics as Metrics
+    from frazil.gateway.settings import IngestSettings as IngestSettings
+    from frazil.gateway.settings import ServerSettings as ServerSettings
 
 __getattr__, __all__ = lazy_door(__name__)

@@ -1,4 +1,4 @@
-"""The gateway as a plain object: everything that the routes need, and nothing of HTTP."""
+"""Gateway: the parts that the routes need, as one object without HTTP; `frazil.runtime` builds it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from frazil.gateway.ingest.table_writers import TableWriters
 from frazil.gateway.metrics import Metrics
 from frazil.gateway.query.queries import Queries
 from frazil.gateway.search.shelf_readers import ShelfReaders
+from frazil.gateway.settings import IngestSettings
 from frazil.gateway.threads import DecodeThreads
 from frazil.lake import MaintenanceSettings
 from frazil.lake.catalog import Lake, LakeTable, snapshot_with
-from frazil.serving import SearchSettings
-from frazil.serving.sql import QueryPool, QuerySettings
-from frazil.settings import IngestSettings
+from frazil.serving.sql import QueryPool
 from frazil.storage import Journal
 from frazil.tables import (
     SchemaMoved,
     TableDirectory,
     TableReplaced,
-    TableResolver,
     TableStatus,
     check_reached,
     until_committed,
@@ -62,85 +60,56 @@ class Gateway:
         journal: Journal,
         access: AccessControl,
         ingest: IngestSettings,
-        pool: QueryPool | None = None,
-        query: QuerySettings | None = None,
-        pipeline_file: Path | None = None,
-        spill_folder: Path | None = None,
-        uploads: Path | None = None,
-        min_free_bytes: int = 500_000_000,
-        directory: TableDirectory | None = None,
-        served: ShelfReaders | None = None,
-        maintenance: MaintenanceSettings | None = None,
-        snapshot_budget: int = 100,
-        lag_target_seconds: float = 30.0,
-        search: SearchSettings | None = None,
+        metrics: Metrics,
+        directory: TableDirectory,
+        writers: TableWriters,
+        table_status: TableStatus,
+        quotas: Quotas,
+        limits: Limits,
+        partition_budget: PartitionBudget,
+        maintenance: MaintenanceSettings,
+        pool: QueryPool | None,
+        served: ShelfReaders | None,
+        pipeline_file: Path | None,
+        uploads: Path | None,
+        min_free_bytes: int,
+        snapshot_budget: int,
+        lag_target_seconds: float,
     ) -> None:
         self.bus = bus
         self.lake = lake
         self.journal = journal
         self.access = access
         self.settings = ingest
-        self.quotas = Quotas.of(
-            access.settings, requests=ingest.max_concurrent_requests, memory_bytes=int(ingest.max_memory_bytes)
-        )
+        self.metrics = metrics
+        self.directory = directory
+        self.writers = writers
+        self.table_status = table_status
+        self.quotas = quotas
+        self.limits = limits
+        self.maintenance = maintenance
         self.pool = pool
         """The query workers; None for a gateway that only takes in events."""
+        self.queries: Queries | None = None
+        """None without query workers."""
+        self.searches: Searches | None = None
+        """None for a gateway that loads no artifacts."""
+        self.served = served
+        """The open shelves of all searched tables; None for a gateway without search."""
         self.pipeline_file = pipeline_file
-        """Where the pipeline says how it fares; None where there is no pipeline beside this gateway."""
+        """The status file of the pipeline; None where there is no pipeline on this machine."""
         self.uploads = uploads
-        """Where uploaded files wait for their load; None for a gateway that takes none."""
+        """The folder of uploaded files that wait for their load; None for a gateway that takes none."""
         self.min_free_bytes = min_free_bytes
         """Uploads leave so much of the disk free."""
-        self.served = served
-        """Which generation of each searched table answers; None for a gateway without search."""
-        self.maintenance = maintenance or MaintenanceSettings()
         self.snapshot_budget = snapshot_budget
         self.lag_target_seconds = lag_target_seconds
         """Events that wait longer for their commit make the pipeline count as degraded."""
         self.started_at = datetime.now(UTC)
-        self.metrics = Metrics()
-        self.directory = directory or TableDirectory(lake)
-        self.writers = TableWriters(
-            bus=bus,
-            directory=self.directory,
-            metrics=self.metrics,
-            window_seconds=ingest.dedupe_window_hours * 3600,
-            spill_folder=spill_folder,
-        )
-        self.table_status = TableStatus(self.directory, self.writers.stream_of)
-        self.limits = Limits(
-            max_body_bytes=int(ingest.max_body_bytes),
-            max_event_bytes=int(ingest.max_event_bytes),
-            max_events=ingest.max_events,
-            max_depth=ingest.max_depth,
-            max_fields=ingest.max_fields,
-            max_partitions=ingest.max_partitions_per_request,
-        )
+        self._partition_budget = partition_budget
         self._decode_threads = DecodeThreads()
-        self._partition_budget = PartitionBudget(ingest.max_partitions_per_day)
         self._rehearsal: asyncio.Task[None] | None = None
         self._pool_starting: asyncio.Task[None] | None = None
-        self.queries: Queries | None = None
-        self.searches: Searches | None = None
-        """None for a gateway that loads no artifacts."""
-        if pool is not None:
-            tail_bytes = int((query or QuerySettings()).tail_memory)
-            resolver = TableResolver(self.directory, self.writers.stream_of, journal, max_tail_bytes=tail_bytes)
-            self.queries = Queries(pool=pool, resolver=resolver, audit=access.audit)
-            if served is not None:
-                # Not before: their engines take a moment to load.
-                from frazil.gateway.search.searches import Searches
-                from frazil.serving import Profiles
-
-                self.searches = Searches(
-                    pool=pool,
-                    resolver=resolver,
-                    directory=self.directory,
-                    shelves=served,
-                    profiles=Profiles(lake.registry),
-                    audit=access.audit,
-                    settings=search,
-                )
 
     async def start(self) -> None:
         self._rehearsal = asyncio.create_task(asyncio.to_thread(_rehearse), name="rehearse decoding")
@@ -149,7 +118,7 @@ class Gateway:
         if self.pool is not None:
             # Events are taken meanwhile; a query that comes sooner waits for the first worker.
             self._pool_starting = asyncio.create_task(self._start_pool(self.pool), name="start the query workers")
-            self._pool_starting.add_done_callback(_tell_failure)
+            self._pool_starting.add_done_callback(_log_failure)
         self.writers.warm_all()
         if self.served is not None:
             await self.served.start()
@@ -306,9 +275,9 @@ class Gateway:
         return await until_committed(self.directory, fed.name, mark, timeout_seconds=timeout_seconds)
 
 
-def _tell_failure(starting: asyncio.Task[None]) -> None:
+def _log_failure(starting: asyncio.Task[None]) -> None:
     if not starting.cancelled() and (error := starting.exception()) is not None:
-        log.error("there are no query workers: %s", error, exc_info=error)
+        log.error("query workers not started: %s", error, exc_info=error)
 
 
 def _rehearse() -> None:

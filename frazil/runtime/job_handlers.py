@@ -28,7 +28,7 @@ from frazil.settings import Settings
 from frazil.tables import create_table
 
 if TYPE_CHECKING:
-    from frazil.runtime import Backends
+    from frazil.runtime.backends import Backends
 
 
 _SAYING_SECONDS = 10.0

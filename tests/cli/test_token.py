@@ -18,9 +18,9 @@ from frazil.cli.admin.token import parse_grant, seconds_of
 from frazil.client import Client
 from frazil.client.tokens import Tokens
 from frazil.errors import Denied, InvalidInput, NotFound
-from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.lake.catalog import Lake
+from frazil.runtime import assemble_gateway
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.cli.conftest import Run
@@ -39,7 +39,7 @@ def url(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     async def serving() -> None:
         access = AccessControl(registry=lake.registry, admin_token=ADMIN_TOKEN, audit_folder=tmp_path / "audit")
-        gateway = Gateway(
+        gateway = assemble_gateway(
             bus=MemoryBus(max_bytes=1 << 20),
             lake=lake,
             journal=Journal(tmp_path / "journal"),

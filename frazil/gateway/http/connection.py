@@ -23,7 +23,7 @@ from frazil.gateway.http.request_errors import BadRequest, HeadersTooLarge, Requ
 from frazil.gateway.http.responses import error_answer
 from frazil.gateway.http.single_write import SingleWriteTransport
 from frazil.gateway.metrics import Metrics
-from frazil.settings import ServerSettings
+from frazil.gateway.settings import ServerSettings
 
 _FRAMING_LENGTHS = {len(b"host"), len(b"transfer-encoding")}
 _HEAD_SLICE = 16 << 10

@@ -23,7 +23,7 @@ from frazil.gateway.http.connection_table import ConnectionTable
 from frazil.gateway.http.open_files import RESERVED_FILES, allow_open_files, connections_within
 from frazil.gateway.http.uploads import forget_left_uploads
 from frazil.gateway.malloc import return_freed_memory
-from frazil.settings import ServerSettings
+from frazil.gateway.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.lake.catalog import Lake
+from frazil.runtime import assemble_gateway
 from frazil.settings import IngestSettings, ServerSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, event
@@ -174,7 +175,9 @@ async def edge(bus: MemoryBus, lake: Lake, folder: Path, **limits: Any) -> Async
     At the end the neighbour had no error, and connections, tasks and open files are as many as before.
     """
     access = AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
-    gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=IngestSettings())
+    gateway = assemble_gateway(
+        bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=IngestSettings()
+    )
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
     url = f"http://127.0.0.1:{port}"

@@ -23,6 +23,7 @@ from frazil.gateway.search import ShelfReaders
 from frazil.gateway.search.shelf_follower import FollowPace
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable
 from frazil.lake.catalog.table import WATERMARK_SEQUENCE
+from frazil.runtime import assemble_gateway
 from frazil.serving import SearchSettings
 from frazil.serving.sql import QueryPool
 from frazil.settings import IngestSettings
@@ -91,7 +92,7 @@ async def running(
         reader=reader,
         pace=pace,
     )
-    gateway = Gateway(
+    gateway = assemble_gateway(
         bus=bus,
         lake=lake,
         journal=journal,

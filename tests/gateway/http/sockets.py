@@ -16,9 +16,9 @@ import httpx
 
 from frazil.access import AccessControl, AccessSettings
 from frazil.bus import EventBus
-from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.lake.catalog import Lake
+from frazil.runtime import assemble_gateway
 from frazil.serving.sql import QueryPool
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
@@ -86,7 +86,7 @@ async def on_a_port(
     access: AccessSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[Port]:
-    gateway = Gateway(
+    gateway = assemble_gateway(
         bus=bus,
         lake=lake,
         journal=Journal(folder / "journal"),

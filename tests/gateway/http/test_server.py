@@ -18,9 +18,9 @@ from pydantic import ByteSize
 from frazil.access import AccessControl
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Misconfigured
-from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.lake.catalog import Lake
+from frazil.runtime import assemble_gateway
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, event, on_the_bus
@@ -32,7 +32,7 @@ async def served(
 ) -> AsyncIterator[tuple[httpx.AsyncClient, asyncio.Task[None]]]:
     limited = IngestSettings(max_body_bytes=ByteSize(5000))
     access = AccessControl(registry=lake.registry, admin_token=TOKEN, audit_folder=folder / "audit")
-    gateway = Gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=limited)
+    gateway = assemble_gateway(bus=bus, lake=lake, journal=Journal(folder / "journal"), access=access, ingest=limited)
     listening = listen("127.0.0.1", 0)
     ready = asyncio.Event()
     serving = asyncio.create_task(serve(gateway, listening, stop=stop, drain_seconds=drain_seconds, on_ready=ready.set))

@@ -16,11 +16,11 @@ from pydantic import ByteSize
 from frazil.access import AccessControl, parse_grants
 from frazil.bus.memory import MemoryBus
 from frazil.errors import Conflict, FrazilError, Unavailable
-from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.gateway.http.server_paths import ServerPaths
 from frazil.lake.catalog import Lake
 from frazil.registry import finish_job, open_jobs, submit_job
+from frazil.runtime import assemble_gateway
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
 from tests.gateway.http.harness import ORDERS, TOKEN, Running, running
@@ -136,7 +136,7 @@ async def test_a_client_that_goes_away_half_way_leaves_nothing(
 ) -> None:
     stop, ready = asyncio.Event(), asyncio.Event()
     pipeline_says(tmp_path, "ok")
-    gateway = Gateway(
+    gateway = assemble_gateway(
         bus=memory_bus,
         lake=lake,
         journal=Journal(tmp_path / "journal"),

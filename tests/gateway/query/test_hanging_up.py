@@ -19,6 +19,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
 from frazil.lake.catalog import Lake
+from frazil.runtime import assemble_gateway
 from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.settings import IngestSettings
 from frazil.storage import Journal
@@ -36,7 +37,7 @@ async def served(
     bus: MemoryBus, lake: Lake, folder: Path, settings: QuerySettings
 ) -> AsyncIterator[tuple[Gateway, int]]:
     pool = QueryPool(settings, lake.warehouse, readable=[folder / "audit"])
-    gateway = Gateway(
+    gateway = assemble_gateway(
         bus=bus,
         lake=lake,
         journal=Journal(folder / "journal"),
