@@ -257,7 +257,7 @@ class Gateway:
         if not visible:
             raise VisibilityTimeout(
                 f"the events are safe, but were not committed within {timeout_seconds:g} s",
-                hint="ask GET /v1/visibility?token=… later, and GET /v1/status what the pipeline does",
+                hint="try GET /v1/visibility?token=… later; GET /v1/status has the state of the pipeline",
                 details={"receipt": receipt.body()},
                 retry_after_seconds=1.0,
             )

@@ -1,4 +1,4 @@
-"""How the parts of the product fare, told truthfully: bus, catalog, pipeline, query workers, search."""
+"""Health of the parts of the product: bus, catalog, pipeline, query workers, search."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from frazil.serving.sql import QueryPool
 
 STALE_SECONDS = 15.0
 STARTING_SECONDS = 90.0
-"""A pipeline that has said nothing yet counts as starting for so long."""
+"""A pipeline that has not reported yet counts as starting for so long."""
 _NO_WORKER_SECONDS = 20.0
 """Query workers are starting for so long at most; on an idle machine it takes 1 to 2 s."""
 SILENT_SECONDS = 4.0
-"""While events wait, so long a silence of the pipeline or of its engine is a bad sign. Both speak once a second."""
+"""While events wait, a pipeline or an engine without a report for so long is degraded. Both report once a second."""
 _PROBE_SECONDS = 2.0
 _PROBE_KEPT_SECONDS = 1.0
 _FAILURE_COUNTS_SECONDS = 10.0
@@ -32,8 +32,8 @@ class PartsHealth:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._bus: dict[str, Any] = {"status": "starting"}
-        self._bus_asked_at = -_PROBE_KEPT_SECONDS
-        self._asking = asyncio.Lock()
+        self._bus_probed_at = -_PROBE_KEPT_SECONDS
+        self._probing = asyncio.Lock()
 
     async def all(self) -> dict[str, dict[str, Any]]:
         parts: dict[str, dict[str, Any]] = {"gateway": {"status": "ok"}, "bus": await self.bus(), "lake": self.lake()}
@@ -54,21 +54,21 @@ class PartsHealth:
             overall = "starting"
         else:
             overall = "degraded"
-        told: dict[str, Any] = {"status": overall, "parts": parts}
+        body: dict[str, Any] = {"status": overall, "parts": parts}
         reasons = [f"{name}: {part['reason']}" for name, part in parts.items() if part.get("reason")]
         if reasons and overall != "ok":
-            told["reason"] = "; ".join(reasons)
-        return told
+            body["reason"] = "; ".join(reasons)
+        return body
 
     async def bus(self) -> dict[str, Any]:
-        """Whether the bus answers, asked at most once a second."""
-        async with self._asking:
-            if time.monotonic() - self._bus_asked_at >= _PROBE_KEPT_SECONDS:
-                self._bus = await self._ask_bus()
-                self._bus_asked_at = time.monotonic()
+        """Whether the bus answers, probed at most once a second."""
+        async with self._probing:
+            if time.monotonic() - self._bus_probed_at >= _PROBE_KEPT_SECONDS:
+                self._bus = await self._probe_bus()
+                self._bus_probed_at = time.monotonic()
             return self._bus
 
-    async def _ask_bus(self) -> dict[str, Any]:
+    async def _probe_bus(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 await self._gateway.bus.names()
@@ -92,8 +92,8 @@ class PartsHealth:
         return {"status": "ok", "tables": len(directory.tables())}
 
     def pipeline(self) -> dict[str, Any]:
-        """What the pipeline last said, how long ago, and whether it is true: silence while events wait, and events that
-        wait for too long, are told as degraded whatever it says."""
+        """The last report of the pipeline and its age. Silence while events wait, and events that wait for too long,
+        make it degraded, whatever it reports."""
         report = self.pipeline_report()
         now = datetime.now(UTC)
         if report is None:
@@ -104,7 +104,7 @@ class PartsHealth:
         age = (now - report["at"]).total_seconds()
         last_commit = self._last_commit()
         silence = report.get("engine_silent_seconds")
-        told: dict[str, Any] = {
+        part: dict[str, Any] = {
             "status": report["state"],
             "report_age_seconds": round(age, 1),
             "engine_silent_seconds": None if silence is None else round(age + silence, 1),
@@ -112,20 +112,20 @@ class PartsHealth:
             "last_commit_age_seconds": round((now - last_commit).total_seconds(), 1) if last_commit else None,
         }
         if report["state"] == "stopped":
-            told |= {"status": "down", "reason": "the pipeline was stopped"}
+            part |= {"status": "down", "reason": "the pipeline was stopped"}
         elif age > STALE_SECONDS:
-            told |= {"status": "down", "reason": f"the pipeline has said nothing for {age:.0f} s"}
+            part |= {"status": "down", "reason": f"the pipeline has not reported for {age:.0f} s"}
         elif report.get("reason"):
-            told["reason"] = report["reason"]
-        return told | self._behind(told, now) if told["status"] == "ok" else told
+            part["reason"] = report["reason"]
+        return part | self._behind(part, now) if part["status"] == "ok" else part
 
-    def _behind(self, told: dict[str, Any], now: datetime) -> dict[str, Any]:
-        """What contradicts a pipeline that says it is well."""
+    def _behind(self, part: dict[str, Any], now: datetime) -> dict[str, Any]:
+        """The facts that contradict a report of `ok`."""
         waiting = self._gateway.writers.waiting()
         if not waiting:
             return {}
         events = sum(backlog.events for backlog in waiting.values())
-        age, silence = told["report_age_seconds"], told["engine_silent_seconds"]
+        age, silence = part["report_age_seconds"], part["engine_silent_seconds"]
         if age > SILENT_SECONDS:
             return {"status": "degraded", "reason": f"the pipeline is silent for {age:.0f} s, {events:,} events wait"}
         if silence is not None and silence > SILENT_SECONDS:
@@ -139,53 +139,53 @@ class PartsHealth:
         reason = f"events of {name} wait for {lag:.0f} s for their commit, the target is {target:g} s"
         return {"status": "degraded", "reason": reason, "late_tables": list(late)}
 
-    def pipeline_must_be_there(self, *, hint: str = "`frazil status` tells more") -> None:
-        """Raise where nobody would do what is about to be asked for. One that is starting will."""
+    def pipeline_must_be_there(self, *, hint: str = "see `frazil status`") -> None:
+        """Raise `Unavailable` if there is no pipeline to run a job. One that is starting will run it."""
         if self._gateway.pipeline_file is None:
             return
         part = self.pipeline()
         if part["status"] == "down":
             raise Unavailable(
-                f"the pipeline does this, and it is not there: {part.get('reason', part['status'])}",
+                f"the pipeline does this, and it does not run: {part.get('reason', part['status'])}",
                 code="pipeline_unavailable",
                 hint=hint,
             )
 
     def query(self, pool: QueryPool) -> dict[str, Any]:
-        """Whether there are workers, whether queries come to their turn, and which walls this kernel lacks."""
-        told = pool.status()
-        missing = sorted(name for name, state in told["walls"].items() if not state.startswith("up"))
-        part: dict[str, Any] = {"status": "ok", "workers": told["workers"]}
-        if told["down_seconds"] > _NO_WORKER_SECONDS:
-            part |= {"status": "down", "reason": f"no query worker is up since {told['down_seconds']:.0f} s"}
-        elif told["down_seconds"] or not told["workers"]:
+        """Whether there are workers, whether queries get their turn, and which walls this kernel lacks."""
+        status = pool.status()
+        missing = sorted(name for name, state in status["walls"].items() if not state.startswith("up"))
+        part: dict[str, Any] = {"status": "ok", "workers": status["workers"]}
+        if status["down_seconds"] > _NO_WORKER_SECONDS:
+            part |= {"status": "down", "reason": f"no query worker is up since {status['down_seconds']:.0f} s"}
+        elif status["down_seconds"] or not status["workers"]:
             part |= {"status": "starting", "reason": "no query worker is up"}
-        elif told["stalled_seconds"]:
-            stalled = told["stalled_seconds"]
+        elif status["stalled_seconds"]:
+            stalled = status["stalled_seconds"]
             part |= {"status": "degraded", "reason": f"queries wait, and none came to its turn for {stalled:.0f} s"}
-        elif told["faults"]:
-            part |= {"status": "degraded", "reason": told["faults"][0]}
+        elif status["faults"]:
+            part |= {"status": "degraded", "reason": status["faults"][0]}
         return part | ({"walls_missing": missing} if missing else {})
 
     def search(self, served: ShelfReaders) -> dict[str, Any]:
-        """Whether every searched table is answered from what its register says; those that are not, with the reason."""
+        """Whether every shelf serves what its register says; those that do not, with the reason."""
         shelves = served.status()
         troubled = {one["shelf"]: one for one in shelves if one["trouble"]}
-        told: dict[str, Any] = {"status": "ok", "shelves": len(shelves)}
+        part: dict[str, Any] = {"status": "ok", "shelves": len(shelves)}
         if troubled:
             name, first = next(iter(troubled.items()))
             reason = f"{name}: {first['trouble']['reason']}"
-            return told | {"status": "degraded", "reason": reason, "degraded_shelves": list(troubled.values())}
+            return part | {"status": "degraded", "reason": reason, "degraded_shelves": list(troubled.values())}
         if served.is_starting:
-            told |= {"status": "starting", "reason": "artifacts are being opened"}
-        return told
+            part |= {"status": "starting", "reason": "artifacts are being opened"}
+        return part
 
     def _last_commit(self) -> datetime | None:
         times = [table.last_commit_at for table in self._gateway.directory.tables()]
         return max((at for at in times if at is not None), default=None)
 
     def pipeline_report(self) -> dict[str, Any] | None:
-        """The pipeline's own words, with `at` as a time; None when there are none that can be read."""
+        """The status file of the pipeline, with `at` as a time; None if it cannot be read."""
         path = self._gateway.pipeline_file
         if path is None:
             return None

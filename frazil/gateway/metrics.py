@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus. Each gateway has its own registry: nothing is global."""
+"""Metrics of the gateway for Prometheus. Each gateway has its own registry: nothing is global."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting dropped tables for good: the stream on the bus, artifacts, files, the row of the catalog, in this order."""
+"""Purge of dropped tables: the stream on the bus, artifacts, files, the row of the catalog, in this order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from frazil.storage import Journal
 
 
 async def purge_dropped(name: str, *, bus: EventBus, lake: Lake, journal: Journal, dry_run: bool) -> dict[str, Any]:
-    """Purge every dropped table of this name; with `dry_run` only tell what would go. After a kill, do it again."""
+    """Purge every dropped table of this name; with `dry_run` only report what would go. After a kill, do it again."""
     planned = await asyncio.to_thread(plan_purge, lake, name)
-    told = {"table": name.removeprefix("main."), "tables": [one.body() for one in planned]}
+    report = {"table": name.removeprefix("main."), "tables": [one.body() for one in planned]}
     if dry_run:
-        return {**told, "purged": False}
+        return {**report, "purged": False}
     for entry in planned:
         one = await asyncio.to_thread(begin_purge, lake, entry)
         if one.stream is not None:
@@ -31,4 +31,4 @@ async def purge_dropped(name: str, *, bus: EventBus, lake: Lake, journal: Journa
             crash_point("after_purge_of_artifacts")
         deleted = await asyncio.to_thread(purge_files, lake, one)
         journal.append("table_purged", table=name, hidden=one.hidden, files=deleted, stream=one.stream)
-    return {**told, "purged": True}
+    return {**report, "purged": True}

@@ -1,4 +1,4 @@
-"""Job handlers: who does the jobs of each kind, in which lane, and what submits jobs by itself."""
+"""Job handlers: the code that runs the jobs of each kind, their lanes, and the triggers that submit jobs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from frazil.runtime.backends import Backends
 
 
-_SAYING_SECONDS = 10.0
-_Said = TypeVar("_Said")
+_ANNOUNCE_SECONDS = 10.0
+_T = TypeVar("_T")
 
 
 def open_lanes() -> dict[str, Lane]:
@@ -64,10 +64,10 @@ def job_handlers(
     def embed(table: LakeTable, model: str) -> Job:
         searched = table.spec.searched
         is_shadow = model != OWN and searched is not None and (searched.vector is not None or model != searched.model)
-        asked = EmbedRequest(table=table.name, model=model, shadow=is_shadow)
-        return submit_job(parts.lake.registry, EMBED.name, table.name, asked.params(), asked_by="build")
+        request = EmbedRequest(table=table.name, model=model, shadow=is_shadow)
+        return submit_job(parts.lake.registry, EMBED.name, table.name, request.params(), asked_by="build")
 
-    def say(shelf: str, generation: str) -> None:
+    def announce_artifact(shelf: str, generation: str) -> None:
         _on(loop, announce(parts.bus, shelf, generation), "announce an artifact")
 
     tools = LoadServices(parts.lake, SparkTasks(session), make, BusSender(parts.bus, parts.lake), fold)
@@ -75,7 +75,7 @@ def job_handlers(
         CSV.name: CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         POSTGRES.name: PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED.name: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
-        BUILD.name: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, say)),
+        BUILD.name: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, announce_artifact)),
         TRIAL.name: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
         MAINTENANCE.name: MaintenanceJobs(
             maintenance, settings.maintenance, snapshot_budget=settings.pipeline.snapshot_budget
@@ -98,9 +98,9 @@ def _unpack_limits(settings: Settings) -> UnpackLimits:
     return UnpackLimits(int(ingest.max_unpacked_bytes), ingest.max_unpack_ratio, int(settings.min_free_bytes))
 
 
-def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _Said], doing: str) -> _Said:
+def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T], doing: str) -> _T:
     """From a job's thread, on the loop; a bus that does not answer keeps no job waiting for ever."""
     try:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(_SAYING_SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_ANNOUNCE_SECONDS)
     except TookTooLong as error:
         raise Unavailable(f"cannot {doing}: the bus does not answer", code="bus_unavailable") from error

@@ -1,4 +1,4 @@
-"""What the machine must offer: Java for Spark, and free ports."""
+"""Machine checks: Java for Spark, and free ports."""
 
 from __future__ import annotations
 

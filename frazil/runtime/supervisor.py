@@ -128,7 +128,7 @@ class Supervisor:
         """Supervise until a stop is asked for; returns the exit code.
 
         0: all parts finished their work. 1: one had to be killed (nothing is lost, the next start takes it up).
-        128 + signal: told twice to stop. Raises if a vital part does not come up at all.
+        128 + signal: a second signal to stop. Raises if a vital part does not come up at all.
         """
         with _Signals(self._signalled, self._wake_write):
             try:

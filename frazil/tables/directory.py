@@ -1,4 +1,4 @@
-"""Table directory: the tables as the catalog has them, a moment old at most, without asking it for each request."""
+"""Table directory: the tables of the catalog, followed in memory, a moment old at most."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class TableDirectory:
                         break
                     await changed.wait()
         except TimeoutError:
-            pass  # the caller is told by the second half of the answer
+            pass  # the second value of the answer says so
         finally:
             self._waiting -= 1
         table = await self.table(name)
@@ -227,6 +227,6 @@ class TableDirectory:
 
 
 def _retrieved(look: asyncio.Task[None]) -> None:
-    """Those who waited are told of its failure; that nobody waits any longer is none."""
+    """Those who waited raise its failure; perhaps nobody waits any longer."""
     if not look.cancelled():
         look.exception()

@@ -1,4 +1,4 @@
-"""Judging a group of requests: which events are new, which are duplicates, which requests contradict what is there."""
+"""Id judgement: of a group of requests, the events that are new, the duplicates, and the requests in conflict."""
 
 from __future__ import annotations
 

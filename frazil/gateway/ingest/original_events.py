@@ -1,4 +1,4 @@
-"""The rows that duplicates are compared with: from memory, from the bus or from the table, whichever has them."""
+"""Original events, which duplicates are compared with: from memory, from the bus or from the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table was: its snapshots, the versions of one row, and what changed between two snapshots.
+"""Row history: the snapshots of a table, the versions of one row, and the changes between two snapshots.
 
 Rows are read by SQL through the same walls and grants as any other query. What is put into its text is a table's name,
 which is plain by rule (`events.table_name`), and whole numbers.
@@ -30,8 +30,8 @@ async def snapshots_of(directory: TableDirectory, name: str, *, grant: ReadGrant
     await directory.refresh()
     table = await directory.table(name)
     fed = await directory.fed(name)
-    told = [_snapshot(table, fed, snapshot, counted=not grant.filters) for snapshot in table.snapshots()[:limit]]
-    return {"table": table.spec.short_name, "snapshots": told}
+    snapshots = [_snapshot(table, fed, snapshot, counted=not grant.filters) for snapshot in table.snapshots()[:limit]]
+    return {"table": table.spec.short_name, "snapshots": snapshots}
 
 
 class History:
@@ -42,10 +42,12 @@ class History:
     async def row(self, name: str, row_id: str, identity: Identity) -> dict[str, Any]:
         """Every event of this id, oldest first, with the snapshot that made it visible; null while it is live only."""
         fed = await self._directory.fed(name)
-        ask = QueryRequest(sql=f"SELECT * FROM {_quoted(fed.name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id])
+        request = QueryRequest(
+            sql=f"SELECT * FROM {_quoted(fed.name)} WHERE _id = $1 ORDER BY _seq", parameters=[row_id]
+        )
         short = name.removeprefix("main.")
         found = await self._versions(
-            fed, ask, identity, f"{short!r} has no row with this id", "ids are those of events"
+            fed, request, identity, f"{short!r} has no row with this id", "ids are those of events"
         )
         return {"table": short, "id": row_id, **found}
 
@@ -54,7 +56,7 @@ class History:
         fed = await self._directory.fed(name)
         short = name.removeprefix("main.")
         if fed.spec.kind != "history":
-            raise InvalidInput(f"{short!r} has no key", code="no_key", hint="ask for a row by the id of its event")
+            raise InvalidInput(f"{short!r} has no key", code="no_key", hint="give the id of an event instead")
         if set(key) != set(fed.spec.key):
             raise InvalidInput(
                 f"the key of {short!r} is {', '.join(fed.spec.key)}",
@@ -62,18 +64,18 @@ class History:
                 hint="give each of them once: " + "&".join(f"key={column}=…" for column in fed.spec.key),
             )
         condition = " AND ".join(f'"{column}" = ${at}' for at, column in enumerate(fed.spec.key, 1))
-        ask = QueryRequest(
+        request = QueryRequest(
             sql=f"SELECT * FROM {_quoted(fed.name)} WHERE {condition} ORDER BY _seq",
             parameters=[key[column] for column in fed.spec.key],
         )
         hint = f"`SELECT * FROM {short}` has those that are there"
-        found = await self._versions(fed, ask, identity, f"nothing was ever said of this key of {short!r}", hint)
+        found = await self._versions(fed, request, identity, f"{short!r} has no event of this key", hint)
         return {"table": short, "key": dict(key), **found}
 
     async def _versions(
-        self, fed: LakeTable, ask: QueryRequest, identity: Identity, none: str, hint: str
+        self, fed: LakeTable, request: QueryRequest, identity: Identity, none: str, hint: str
     ) -> dict[str, Any]:
-        answer = await self._queries.answer(ask, identity)
+        answer = await self._queries.answer(request, identity)
         table = await self._directory.table(fed.name)
         names = [column["name"] for column in answer.columns]
         versions = []
