@@ -129,7 +129,7 @@ HEAVY = (
     "tests/pipeline/sources/postgres/test_snapshot.py",
     "tests/pipeline/sources/postgres/test_types.py",
     "tests/pipeline/test_upkeep.py",
-    "tests/runtime/test_datadir.py",
+    "tests/runtime/test_data_dir.py",
     "tests/runtime/test_supervisor.py",
     "tests/serving/artifacts/test_build.py",
     "tests/serving/artifacts/test_fetch.py",
