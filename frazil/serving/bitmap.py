@@ -1,4 +1,4 @@
-"""A set of ordinals: which chunks of an artifact a search may answer with. One bit each, the lowest bit first."""
+"""Bitmap of ordinals: the chunks of an artifact that a search may answer with. One bit each, the lowest bit first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which index a shelf's artifacts are built with, where somebody chose: by a trial, or by hand.
+"""Index choice: the index of a shelf's artifacts where somebody chose one, by a trial or by hand.
 
-Where nobody did, the default follows the number of vectors.
+Without a choice, the default follows the number of vectors.
 """
 
 from __future__ import annotations

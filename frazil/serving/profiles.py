@@ -1,6 +1,6 @@
 """Profiles: a named way to search a table, and the artifacts that it is answered from.
 
-A profile binds a table, and where it says so a model, an index, a filter and the shape of answers. One with a model or
+A profile binds a table, and optionally a model, an index, a filter and the shape of answers. One with a model or
 an index of its own has artifacts of its own, on the shelf `table@profile`; any other is answered from the table's.
 """
 

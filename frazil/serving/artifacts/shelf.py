@@ -1,8 +1,8 @@
-"""The shelf of a table: its artifacts on the bucket, and the one document of the registry that is the truth about them.
+"""Shelf of a table: its artifacts on the bucket, and the one document of the registry that is the truth about them.
 
 Every step is: the document first where something begins, last where something is complete. So whatever is killed,
 files without an entry and entries without all files are known for what they are, and `tidy` removes them. Tags on the
-objects follow the document; they tell people and the store's own rules, and nothing here is decided by them.
+objects follow the document; they are for people and for the store's own rules; nothing here is decided by them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shelf_names(documents: Documents) -> list[str]:
 
 @dataclass(frozen=True)
 class Lease:
-    """What one server serves or is about to fetch, as it said last."""
+    """The artifacts that one server serves or is about to fetch."""
 
     reader: str
     generations: tuple[str, ...]
@@ -97,10 +97,10 @@ class Shelf:
         generation = manifest.generation
         self._change(lambda register: register.entered(manifest, seal, self._clock()))
         crash_point("artifact_entered")
-        told_at = self._clock()
+        touched_at = self._clock()
         for path in (*(file.path for file in manifest.files), MANIFEST):
-            if self._clock() - told_at > _SIGN_OF_LIFE_SECONDS:
-                told_at = self._clock()
+            if self._clock() - touched_at > _SIGN_OF_LIFE_SECONDS:
+                touched_at = self._clock()
                 self._change(lambda register: register.touched(generation, self._clock()))
             self.objects.put_file(self.key(generation, path), folder / path, tags=self._tags(generation, "building"))
             crash_point("artifact_file_uploaded")
@@ -129,7 +129,7 @@ class Shelf:
         return register.current
 
     def serve(self, reader: str, generations: Iterable[str], *, serving: str = "") -> Register:
-        """Say what this reader holds now, and which of these answers; to be said again well within `lease_seconds`.
+        """Write the lease of this reader: what it holds, and which of these answers. It lasts `lease_seconds`.
 
         The register comes back as it is after that: what is readable in it stays until the lease ends.
         """
@@ -153,8 +153,8 @@ class Shelf:
 
     def leases(self) -> list[Lease]:
         """Of all readers that are alive."""
-        told = [msgspec.json.decode(document.body, type=Lease) for document in self._documents.list(self._leases)]
-        return [lease for lease in told if self._clock() - lease.at <= self.policy.lease_seconds]
+        leases = [msgspec.json.decode(document.body, type=Lease) for document in self._documents.list(self._leases)]
+        return [lease for lease in leases if self._clock() - lease.at <= self.policy.lease_seconds]
 
     def tidy(self) -> Tidied:
         """Remove what is due, and what the dead left behind. Nothing current or previous is ever touched.
@@ -201,7 +201,7 @@ class Shelf:
         return f"{self.table}/{generation}/{path}"
 
     def _remove(self, due: ArtifactEntry) -> bool:
-        """First the register says so, then the manifest goes, then the rest, then the entry."""
+        """First the register is changed, then the manifest goes, then the rest, then the entry."""
         now = self._clock()
 
         def doom(register: Register) -> Register:
@@ -212,9 +212,9 @@ class Shelf:
         if entry is None or entry.state is not ArtifactState.REMOVING:
             return False
         crash_point("artifact_doomed")
-        # A reader says what it takes before it looks at the register, and we say what we remove before we look at the
-        # readers: one of the two sees the other. There is no way back from here, as another may be deleting already;
-        # who began to read before can finish.
+        # A reader writes its lease before it reads the register, and the removal is in the register before the leases
+        # are read: one of the two sees the other. There is no way back from here, as another process may be deleting
+        # already; a reader that began before can finish.
         if due.generation in self._held():
             return False
         keys = [found.key for found in self.objects.list(self.key(due.generation, ""))]
@@ -272,10 +272,10 @@ class Shelf:
             wanted = self._tags(entry.generation, entry.state.value)
             # The register has moved already and this is only information: the next `tidy` makes up for it.
             with contextlib.suppress(NotFound, Unavailable, Misconfigured):
-                told = self.objects.tags(self.key(entry.generation, MANIFEST))
-                if told is None:
+                tags = self.objects.tags(self.key(entry.generation, MANIFEST))
+                if tags is None:
                     return []
-                if told == wanted:
+                if tags == wanted:
                     continue
                 keys = [found.key for found in self.objects.list(self.key(entry.generation, ""))]
                 for key in sorted(keys, key=lambda key: key.endswith(f"/{MANIFEST}")):

@@ -1,4 +1,4 @@
-"""What a build is to do, decided before it begins: it crosses a process border, and holds the store's keys."""
+"""Build plan, decided before the build begins: it crosses a process border, and holds the store's keys."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BuildPlan:
     """None: by the number of vectors."""
     vss: bool
     described: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest tells about how it was made."""
+    """How it was made, for the manifest."""
 
     @property
     def is_own(self) -> bool:

@@ -1,4 +1,4 @@
-"""The worker: a DuckDB on one read-only file, behind the walls, that answers the remote protocol until its order ends.
+"""Quack worker: a sandboxed DuckDB on one read-only file that answers the remote protocol.
 
 Started as a process of its own with one line of JSON on its standard input; it ends when that is closed.
 """
@@ -78,10 +78,10 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     try:
         connection = opened(order["file"])
-        told: dict[str, Any] = {"walls": serve(order, connection)}
-    except Exception as error:  # whatever it is, the parent says it
-        told = {"failed": f"{type(error).__name__}: {error}"[:500]}
-    print(json.dumps(told), flush=True)
+        report: dict[str, Any] = {"walls": serve(order, connection)}
+    except Exception as error:  # whatever it is, the parent reports it
+        report = {"failed": f"{type(error).__name__}: {error}"[:500]}
+    print(json.dumps(report), flush=True)
     sys.stdin.read()
 
 

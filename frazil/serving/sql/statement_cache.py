@@ -1,4 +1,4 @@
-"""Statements that were judged before, by their text: the same text is allowed again without asking a worker."""
+"""Statement cache: judged statements by their text, so that the same text needs no worker again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models side by side: known documents are asked for by a sentence of theirs, over the vectors of each model.
+"""Comparison of models: known documents are searched by a sentence of theirs, over the vectors of each model.
 
 The search is exact, so that only the model is judged. A document counts at its best chunk.
 """
@@ -36,7 +36,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Compare:
-    """Ask one model all questions; those that it has no vector for are misses."""
+    """All questions to one model; those that it has no vector for are misses."""
 
     folder: Path
     documents: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What is asked in a trial, and the truth about it.
+"""Eval set: the queries of a trial, and the truth about them.
 
 Made from the data, a query is a sentence out of a chunk, or some words of it where it is one sentence, embedded like
 what a person asks: near to what is stored, and not equal to it. Vectors that users bring have no model to ask; there a
@@ -62,7 +62,7 @@ def made_from(dataset: Dataset, number: int, seed: int, *, has_model: bool) -> E
             break
     if not found:
         raise InvalidInput(
-            "no chunk has a sentence to ask with", code="no_queries", hint="give an eval set: --eval FILE"
+            "no chunk has a sentence that could be a query", code="no_queries", hint="give an eval set: --eval FILE"
         )
     return EvalSet(tuple(found), "sentences")
 

@@ -1,7 +1,7 @@
-"""Measuring one index, in two child processes: one builds it, one answers from it.
+"""Measurement of one index, in two child processes: one builds it, one answers from it.
 
 So the memory of the build is not counted as that of the search. Times are of a single thread on warm files, the queries
-in random order, each asked alone as a search asks.
+in random order, each alone, as in a search.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Answering(Protocol):
 @dataclass(frozen=True)
 class Built:
     config: TrialConfig
-    """What was built: `flat` where there are too few vectors for what was asked."""
+    """What was built: `flat` where there are too few vectors for the requested kind."""
     seconds: float
     index_bytes: int
     size_bytes: int
@@ -136,7 +136,7 @@ class MeasuredSearch:
         return _OfIndex(folder)
 
     def _recall(self, queries: Floats, truth: Floats, found: npt.NDArray[np.int64]) -> float:
-        """By the scores of what was found, computed here: no engine is asked how good it is."""
+        """By the scores of what was found, computed here: no engine judges itself."""
         vectors = np.load(self.built / VECTORS, mmap_mode="r")
         scores = np.full(found.shape, -np.inf, dtype=np.float32)
         for number, ordinals in enumerate(found):

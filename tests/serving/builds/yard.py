@@ -1,4 +1,4 @@
-"""Where builds are tried: a real lake, and hands that embed and fold in this process instead of Spark's."""
+"""Where builds are tried: a real lake, and services that embed and fold in this process instead of Spark's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frazil.serving.artifacts import MANIFEST, ArtifactEntry, LocalCopies, Manif
 from frazil.serving.artifacts.contents import Contents
 from frazil.serving.artifacts.parts import IndexPart
 from frazil.serving.artifacts.verify import verify_artifact
-from frazil.serving.builds import Builds, BuildServices
+from frazil.serving.builds import BuildHandler, BuildServices
 from frazil.serving.builds.child import built
 from frazil.serving.builds.plan import BuildOrder, BuildPlan
 from frazil.serving.builds.process import BuildProcess
@@ -52,7 +52,7 @@ class Yard:
 
     def __post_init__(self) -> None:
         self.place = Place(self.lake, self.models)
-        self.builds = Builds(
+        self.builds = BuildHandler(
             self.lake, self.settings, self.folder / "builds", BuildServices(self.fold, self.embed, self.say)
         )
         if not self.own_process:

@@ -1,4 +1,4 @@
-"""DuckDB's names of types, read and written: what Arrow does not carry exactly is asked for as something it does."""
+"""DuckDB types by name, and the casts of those that Arrow does not carry exactly."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def parse_type(name: str) -> DuckType:
 def delivered(name: str) -> str | None:
     """The type to cast a result column to, so that it arrives here exactly; None where it does as it is.
 
-    BIT, INTERVAL, TIME WITH TIME ZONE, BIGNUM, VARIANT and GEOMETRY are asked for as text, also inside of lists,
+    BIT, INTERVAL, TIME WITH TIME ZONE, BIGNUM, VARIANT and GEOMETRY are cast to text, also inside of lists,
     structs and maps; so is a UHUGEINT inside of something. HUGEINT and UHUGEINT columns arrive as decimal128(38, 0)
-    that holds their 128 bits. A UNION with such a member is asked for as text altogether.
+    that holds their 128 bits. A UNION with such a member is cast to text altogether.
     """
     parsed = parse_type(name)
     wanted = _delivered(parsed, inside=False)

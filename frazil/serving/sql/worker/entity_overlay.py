@@ -1,4 +1,4 @@
-"""The state of an entity as SQL: its base, and on top of it the events that are not folded into it yet.
+"""Entity overlay: the state of an entity as SQL. Its base, and on top of it the events that are not folded into it yet.
 
 The rule is that of `pipeline/entities/fold_rule.py`: of one key, an event applies if no earlier one is of a later time,
 and each column has the value of the last event applied that sets it. Here it is cut into parts that keep a query quick:
@@ -37,7 +37,7 @@ class EntityOverlay:
     start: int
     """Events of the history below it are folded."""
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {**vars(self), "key": list(self.key), "base_columns": list(self.base_columns)}
 
 
@@ -173,5 +173,5 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def folding_from(told: Mapping[str, Any] | None) -> EntityOverlay | None:
-    return None if told is None else EntityOverlay(**told)
+def decode_overlay(fields: Mapping[str, Any] | None) -> EntityOverlay | None:
+    return None if fields is None else EntityOverlay(**fields)

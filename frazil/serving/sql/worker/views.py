@@ -1,4 +1,4 @@
-"""How a relation is shown to a statement: the SQL of its view.
+"""Views of relations: the SQL through which a statement sees a table.
 
 A view is bound when it is made and once more when it is read, and binding `iceberg_scan` reads the table's metadata
 (6 ms on 9 files). So the view calls a table macro: while the view is made the macro is an empty stand-in with the same
@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 
 from frazil.errors import InvalidInput
 from frazil.serving.sql.query import Relation
-from frazil.serving.sql.worker.entity_overlay import COUNTED, EntityOverlay, entity_rows_sql, folding_from
+from frazil.serving.sql.worker.entity_overlay import COUNTED, EntityOverlay, decode_overlay, entity_rows_sql
 
 SaltOf = Callable[[str], str]
 """The salt of a domain of hashes."""
@@ -101,7 +101,7 @@ def encode_relation(relation: Relation, salt_of: SaltOf) -> dict[str, Any]:
         "tail": tail.key if tail else None,
         "start": tail.start if tail else 0,
         "end": tail.end if tail else 0,
-        "folding": relation.folding.told() if relation.folding else None,
+        "folding": relation.folding.as_json() if relation.folding else None,
     }
 
 
@@ -143,7 +143,7 @@ def nothing(columns: Sequence[tuple[str, str]]) -> str:
 def view(relation: RelationView, index: int, names: RelationNames, tail_table: str | None, *, ends: bool = True) -> str:
     """The statements that make a relation's view, to be run inside a transaction.
 
-    `ends` says whether the tail must be cut at its end, or has no rows beyond it.
+    `ends`: whether the tail must be cut at its end, or has no rows beyond it.
     """
     source, parameter = names.source(index), names.parameter
     visible = [(name, visible_type(kind, relation.masks.get(name))) for name, kind in relation.columns]
@@ -265,4 +265,4 @@ def _masked(name: str, kind: str, mask: str | None, salt: str | None) -> str:
 
 def decode_relation(values: dict[str, Any]) -> RelationView:
     columns = [(str(name), str(kind)) for name, kind in values["columns"]]
-    return RelationView(**{**values, "columns": columns, "folding": folding_from(values.get("folding"))})
+    return RelationView(**{**values, "columns": columns, "folding": decode_overlay(values.get("folding"))})
