@@ -27,9 +27,9 @@ from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
 from frazil.serving.builds.kept_vectors import NAMES, keep
 from frazil.serving.builds.model_choice import model_of, must_be_of
-from frazil.serving.builds.plan import BuildPlan
-from frazil.serving.builds.process import BuildProcess
+from frazil.serving.builds.plan import BuildOrder
 from frazil.serving.builds.readiness import BuildInput, build_input, is_built, planned, wanted_index
+from frazil.serving.child_tasks import ChildCancelled, ChildCodes, ChildTasks
 from frazil.serving.profiles import Profile, Profiles
 from frazil.serving.settings import SearchSettings
 
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 KEPT = "kept"
 """Below the folder of builds: the vectors that they keep, a folder for each shelf."""
+_CODES = ChildCodes("build_process_lost", "build_process_killed", "build_out_of_memory")
 _LOOK_SECONDS = 0.1
 _ROUNDS = 3
 _TURN_SECONDS = 60.0
@@ -72,13 +73,17 @@ class BuildHandler:
         self.folder = folder
         self.services = services
         self.turn_seconds = turn_seconds
-        self.process = BuildProcess()
+        self.tasks = ChildTasks(_CODES)
 
     def cancel(self) -> None:
-        self.process.cancel()
+        self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        return _Run(self, job, BuildTurn.parse(job.params), report_progress).run()
+        try:
+            with self.tasks.job():
+                return _Run(self, job, BuildTurn.parse(job.params), report_progress).run()
+        except ChildCancelled:
+            raise Unavailable("the build was cancelled", code="build_given_up", hint="it is done again") from None
 
 
 class WaitsForVectors(Exception):
@@ -170,8 +175,7 @@ class _Run:
                     return
                 embedding = status["continued_by"]
                 continue
-            if self._builds.process.is_over:
-                raise Unavailable("the pipeline ends", code="build_given_up", hint="the build is done again")
+            self._builds.tasks.check()
             progress = status.get("progress") or {}
             if "looked_at" in progress:
                 self._report_progress({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
@@ -191,11 +195,12 @@ class _Run:
             return {"built": False, "because": "nothing has changed since", **_entry_fields(current), **self._times()}
         with workplace(builds.folder / "work") as place:
             crash_point("build_begun")
-            report = builds.process.build(plan, place, new_generation(), self._report_progress)
+            order = BuildOrder(plan, place, new_generation())
+            report = builds.tasks.run(order, report_progress=self._report_progress)
             self._seconds |= report["seconds"]
-            manifest = decode_manifest((place / "artifact" / MANIFEST).read_bytes())
-            entry = self._published(shelf, place / "artifact")
-            self._keep(kept, place, manifest, plan)
+            manifest = decode_manifest((order.artifact / MANIFEST).read_bytes())
+            entry = self._published(shelf, order.artifact)
+            self._keep(kept, order, manifest)
         is_current = self._promoted(shelf, entry)
         self._tidy(shelf)
         return {
@@ -216,9 +221,9 @@ class _Run:
         self._took("publish", began)
         return entry
 
-    def _keep(self, kept: Path, place: Path, manifest: Manifest, plan: BuildPlan) -> None:
+    def _keep(self, kept: Path, order: BuildOrder, manifest: Manifest) -> None:
         with suppress(OSError):  # it only saves time
-            keep(kept, place / "artifact", place / "spill" / NAMES, manifest, plan.origin)
+            keep(kept, order.artifact, order.spill / NAMES, manifest, order.plan.origin)
 
     def _promoted(self, shelf: Shelf, entry: ArtifactEntry) -> bool:
         """Whether it is current now, and not one that another built of newer rows meanwhile."""

@@ -10,6 +10,7 @@ from typing import Any
 from frazil.embedding import OWN
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import FilePlan, FileRange
+from frazil.registry import ProgressCallback
 from frazil.serving.artifacts.manifest import ArtifactModel, SourceState
 from frazil.serving.vectors.config import IndexConfig
 
@@ -60,11 +61,25 @@ class BuildPlan:
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """What the process that builds is told."""
+    """The task of the child process that builds."""
 
     plan: BuildPlan
-    artifact: Path
-    spill: Path
+    place: Path
+    """An empty folder."""
     generation: str
-    parent: int
-    """The process that waits for it."""
+
+    @property
+    def artifact(self) -> Path:
+        return self.place / "artifact"
+
+    @property
+    def spill(self) -> Path:
+        """What is on its way to the artifact."""
+        return self.place / "spill"
+
+    def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
+        from frazil.serving.builds.build_artifact import build_artifact  # loads the engines, which only a child needs
+
+        for folder in (self.artifact, self.spill):
+            folder.mkdir()
+        return build_artifact(self, report_progress)

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frazil.child_process import die_with_parent, give_way
 from frazil.serving.sql.worker import sandbox
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def serve(order: dict[str, Any], connection: duckdb.DuckDBPyConnection) -> dict[
 
 
 def main() -> None:
-    sandbox.die_with_parent(os.getppid())
+    die_with_parent(os.getppid())
     sandbox.hide_memory()
-    os.nice(_NICE)
+    give_way(_NICE)
     order = json.loads(sys.stdin.readline())
     try:
         connection = opened(order["file"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from frazil.embedding import ModelSpec, embedded, open_model
+from frazil.registry import ProgressCallback
 from frazil.requests import EvalQuestion
 from frazil.serving.trials.eval_set import embedded_questions, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.measure import VECTORS
@@ -45,7 +46,7 @@ class Compare:
     version: str
     k: int
 
-    def run(self) -> Compared:
+    def run(self, _: ProgressCallback | None = None) -> Compared:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         _, found = nearest_by_brute_force(vectors, queries, min(len(vectors), self.k * _CHUNKS_PER_DOCUMENT))

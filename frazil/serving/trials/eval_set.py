@@ -21,6 +21,7 @@ import numpy.typing as npt
 from frazil.embedding import ModelSpec, chunked, embedded, open_model
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.declaration import Chunking
+from frazil.registry import ProgressCallback
 from frazil.requests import EvalQuestion
 from frazil.serving.trials.measure import QUERIES, TRUE_SCORES, VECTORS
 from frazil.serving.vectors.brute_force import nearest_by_brute_force
@@ -113,7 +114,7 @@ class Prepare:
     is_made: bool
     """Queries that were made and came out equal to a stored vector are left out."""
 
-    def run(self) -> PreparedEvalSet:
+    def run(self, _: ProgressCallback | None = None) -> PreparedEvalSet:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         scores, _ = nearest_by_brute_force(vectors, queries, self.k)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from frazil.embedding import OWN, ModelSettings, ModelSpec, find_model_spec
-from frazil.errors import FrazilError, InvalidInput
+from frazil.errors import FrazilError, InvalidInput, Unavailable
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.derived import journal_trials, read_trials
 from frazil.registry import Job, ProgressCallback
 from frazil.requests import TrialRequest
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
+from frazil.serving.child_tasks import NICE, ChildCancelled, ChildCodes, ChildTasks
 from frazil.serving.profiles import Profiles
 from frazil.serving.settings import SearchSettings
-from frazil.serving.trials.children import Children
 from frazil.serving.trials.compare import Compare
 from frazil.serving.trials.dataset import Dataset, model_of, sample, stored_rows, take
 from frazil.serving.trials.eval_set import EvalSet, Prepare, made_from
@@ -29,6 +29,8 @@ from frazil.serving.trials.rule import Rule, leading
 from frazil.serving.trials.run import Run
 from frazil.serving.trials.trial_request import parse_trial
 from frazil.serving.trials.trial_rows import trial_json
+
+_CODES = ChildCodes("trial_failed", "trial_failed", "trial_failed")
 
 
 class TrialHandler:
@@ -41,24 +43,27 @@ class TrialHandler:
         settings: SearchSettings,
         *,
         scratch: Path,
-        nice: int = 10,
+        nice: int = NICE,
     ) -> None:
         self._lake = lake
         self._models = models
         self._settings = settings
         self._scratch = scratch
-        self._children = Children(nice)
+        self.tasks = ChildTasks(_CODES, nice=nice)
 
     def cancel(self) -> None:
-        self._children.cancel()
+        self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         request = parse_trial(job.params)
         table = self._lake.table(request.table)
-        with workplace(self._scratch) as folder:
-            if request.models:
-                return self._compared(job, request, table, folder, report_progress)
-            return self._tried(job, request, table, folder, report_progress)
+        try:
+            with self.tasks.job(), workplace(self._scratch) as folder:
+                if request.models:
+                    return self._compared(job, request, table, folder, report_progress)
+                return self._tried(job, request, table, folder, report_progress)
+        except ChildCancelled:
+            raise Unavailable("the trial was cancelled", code="trial_given_up", hint="it is done again") from None
 
     def _tried(
         self, job: Job, request: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
@@ -71,13 +76,13 @@ class TrialHandler:
         eval_set = _eval_set(request, dataset, spec)
         made = not request.eval_set
         task = Prepare(folder, eval_set.questions, spec, dataset.version, request.k, is_made=made)
-        prepared = self._children.run(task, timeout_seconds=request.limit_seconds)
+        prepared = self.tasks.run(task, timeout_seconds=request.limit_seconds)
         known = read_trials(self._lake, table.name, run=job.id)
 
         def journal(rows: list[dict[str, Any]]) -> None:
             journal_trials(self._lake, table.spec, job.id, rows)
 
-        run = Run(job.id, request, dataset, eval_set, prepared, self._children, journal, known, deadline)
+        run = Run(job.id, request, dataset, eval_set, prepared, self.tasks, journal, known, deadline)
         run.all(report_progress)
         rule = Rule.parse(request.rule)
         won = leading([row for row in run.rows if row["state"] == "ok"], rule)
@@ -164,7 +169,7 @@ class TrialHandler:
             spec = self._spec(dataset.model)
             documents = tuple(dataset.documents)
             task = Compare(dataset.folder, documents, eval_set.questions, spec, dataset.version, request.k)
-            found = self._children.run(task, timeout_seconds=request.trial_seconds)
+            found = self.tasks.run(task, timeout_seconds=request.trial_seconds)
         except FrazilError as error:
             return {**row, "state": "failed", "reason": f"{error.code}: {error.message}"[:500]}
         reasons = ", ".join(f"{why} ({number})" for why, number in found.left_out.items())

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from frazil.registry import ProgressCallback
 from frazil.serving.bitmap import Ordinals
 from frazil.serving.trials.grid import VSS, TrialConfig
 from frazil.serving.trials.host import peak_bytes, resident_bytes
@@ -55,7 +56,7 @@ class Build:
     config: TrialConfig
     threads: int
 
-    def run(self) -> Built:
+    def run(self, _: ProgressCallback | None = None) -> Built:
         self.folder.mkdir()
         os.link(self.place / VECTORS, self.folder / VECTORS)
         if self.config.kind == VSS:
@@ -98,7 +99,7 @@ class MeasuredSearch:
     config: TrialConfig
     k: int
 
-    def run(self) -> Searched:
+    def run(self, _: ProgressCallback | None = None) -> Searched:
         queries: Floats = np.load(self.place / QUERIES)
         truth: Floats = np.load(self.place / TRUE_SCORES)
         if self.config.kind == VSS:

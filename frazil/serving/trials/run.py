@@ -22,7 +22,7 @@ from frazil.crash import crash_point
 from frazil.errors import FrazilError
 from frazil.registry import ProgressCallback
 from frazil.requests import TrialRequest
-from frazil.serving.trials.children import Children, TookTooLong
+from frazil.serving.child_tasks import ChildTasks, TookTooLong
 from frazil.serving.trials.dataset import Dataset
 from frazil.serving.trials.eval_set import EvalSet, PreparedEvalSet, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.grid import ALL_KINDS, VSS, TrialConfig, default_grid, drawn, near, parse_grid
@@ -46,7 +46,7 @@ class Run:
     dataset: Dataset
     eval_set: EvalSet
     prepared: PreparedEvalSet
-    children: Children
+    tasks: ChildTasks
     journal: Callable[[list[Row]], None]
     known: list[Row]
     """What an earlier try of the same job journalled."""
@@ -149,11 +149,11 @@ class Run:
             folder = self.dataset.folder / f"index-{self._id(config)}"
             shutil.rmtree(folder, ignore_errors=True)
             task = Build(self.dataset.folder, folder, config, self.threads)
-            self._built[config.built_with] = folder, self.children.run(task, timeout_seconds=self._patience())
+            self._built[config.built_with] = folder, self.tasks.run(task, timeout_seconds=self._patience())
         return self._built[config.built_with]
 
     def _search(self, built_in: Path, config: TrialConfig) -> tuple[Searched, Mapping[str, Any]]:
-        found = self.children.run(
+        found = self.tasks.run(
             MeasuredSearch(self.dataset.folder, built_in, config, self.request.k), timeout_seconds=self._patience()
         )
         expected = [self.eval_set.questions[number].expected for number in self.prepared.kept]

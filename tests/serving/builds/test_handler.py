@@ -254,3 +254,14 @@ def test_servers_that_cannot_be_told_are_no_failure(yard: Yard) -> None:
 
     yard.builds.services = BuildServices(yard.fold, yard.embed, dumb)
     assert yard.build()["is_current"]
+
+
+def test_a_cancelled_build_is_done_by_the_same_handler_later(yard: Yard) -> None:
+    """A runner that begins again cancels the handlers that its successor goes on with."""
+    append(yard.lake, "main.notes", [{"_id": "a", "body": "One."}])
+    job = yard.ask()
+    yard.builds.cancel()
+    with pytest.raises(Unavailable) as cancelled:
+        yard.builds.run(job, lambda progress: None)
+    assert cancelled.value.code == "build_given_up" and yard.current() is None
+    assert yard.builds.run(job, lambda progress: None)["built"]

@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.child_process import die_with_parent
 from frazil.serving.sql.worker import sandbox
 from frazil.serving.sql.worker.duckdb_engine import Engine, Store
 from frazil.serving.sql.worker.worker import WorkerConfig, serve
@@ -148,7 +149,7 @@ def _warm(engine: Engine) -> None:
 
 def main(fd: int) -> None:
     parent = os.getppid()
-    sandbox.die_with_parent(parent)
+    die_with_parent(parent)
     sandbox.hide_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import resource
-import signal
 import struct
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from frazil.serving.sql.worker import seccomp
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _BENEATH, _NET_PORT = 1, 2
@@ -53,13 +52,6 @@ class SandboxRules:
     """Whether the store is known by a name, so that DNS is needed."""
     listen: int | None = None
     """A port that may be listened on."""
-
-
-def die_with_parent(parent: int) -> None:
-    """End by SIGKILL when the parent ends, also when it ended just before."""
-    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def hide_memory() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.child_process import die_with_parent
 from frazil.errors import FrazilError
 from frazil.serving.sql.errors import EngineBroken, OutOfMemory, encode_error
 from frazil.serving.sql.frames import Frame, receive_frame, send_frame
@@ -119,7 +120,7 @@ class Worker:
 
 def serve(sock: socket.socket, engine: Engine, config: WorkerConfig, parent: int) -> None:
     """Put up the walls and answer until the pool is gone."""
-    sandbox.die_with_parent(parent)
+    die_with_parent(parent)
     memory = sandbox.MemoryLimit()
     standing = sandbox.enter_sandbox(config.rules)
     # Behind the walls, because they hold for the threads that are started after them.
