@@ -46,7 +46,7 @@ class Compare:
     version: str
     k: int
 
-    def run(self, _: ProgressCallback | None = None) -> Compared:
+    def run(self, report_progress: ProgressCallback | None = None) -> Compared:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         _, found = nearest_by_brute_force(vectors, queries, min(len(vectors), self.k * _CHUNKS_PER_DOCUMENT))

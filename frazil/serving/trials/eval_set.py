@@ -114,7 +114,7 @@ class Prepare:
     is_made: bool
     """Queries that were made and came out equal to a stored vector are left out."""
 
-    def run(self, _: ProgressCallback | None = None) -> PreparedEvalSet:
+    def run(self, report_progress: ProgressCallback | None = None) -> PreparedEvalSet:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         scores, _ = nearest_by_brute_force(vectors, queries, self.k)

@@ -56,7 +56,7 @@ class Build:
     config: TrialConfig
     threads: int
 
-    def run(self, _: ProgressCallback | None = None) -> Built:
+    def run(self, report_progress: ProgressCallback | None = None) -> Built:
         self.folder.mkdir()
         os.link(self.place / VECTORS, self.folder / VECTORS)
         if self.config.kind == VSS:
@@ -99,7 +99,7 @@ class MeasuredSearch:
     config: TrialConfig
     k: int
 
-    def run(self, _: ProgressCallback | None = None) -> Searched:
+    def run(self, report_progress: ProgressCallback | None = None) -> Searched:
         queries: Floats = np.load(self.place / QUERIES)
         truth: Floats = np.load(self.place / TRUE_SCORES)
         if self.config.kind == VSS:
