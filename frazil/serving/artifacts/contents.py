@@ -94,9 +94,6 @@ class Contents:
     def read_chunks(self, ordinals: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         return self._chunks.read(ordinals, columns)
 
-    def take_chunks(self, ordinals: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        return self._chunks.take(ordinals, columns)
-
 
 class _Batches:
     """An Arrow file, mapped. Few rows are taken from their batches: `Table.take` joins all of them first (8 ms)."""

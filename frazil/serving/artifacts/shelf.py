@@ -18,7 +18,7 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, Misconfigured, NotFound, Unavailable
-from frazil.serving.artifacts.documents import Documents, change
+from frazil.registry import Registry, update_document
 from frazil.serving.artifacts.manifest import MANIFEST, seal_of
 from frazil.serving.artifacts.register import READABLE, ArtifactEntry, ArtifactState, Policy, Register, to_remove
 from frazil.serving.artifacts.verify import verify_artifact
@@ -32,15 +32,15 @@ _SIGN_OF_LIFE_SECONDS = 30.0
 _FORGOTTEN_LEASES = 30
 
 
-def open_shelf(documents: Documents, warehouse: Warehouse, table: str, settings: SearchSettings) -> Shelf:
+def open_shelf(registry: Registry, warehouse: Warehouse, table: str, settings: SearchSettings) -> Shelf:
     """The shelf of a table in this warehouse, by the rules of the settings; `documents` is the lake's registry."""
     policy = Policy(keep=settings.keep_artifacts, grace_seconds=settings.grace_seconds)
-    return Shelf(documents, open_objects(warehouse, PREFIX), table, policy=policy)
+    return Shelf(registry, open_objects(warehouse, PREFIX), table, policy=policy)
 
 
-def shelf_names(documents: Documents) -> list[str]:
+def shelf_names(registry: Registry) -> list[str]:
     """All shelves that ever had an artifact."""
-    return [document.key.removeprefix(_REGISTERS) for document in documents.list(_REGISTERS)]
+    return [document.key.removeprefix(_REGISTERS) for document in registry.list(_REGISTERS)]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Shelf:
 
     def __init__(
         self,
-        documents: Documents,
+        registry: Registry,
         objects: Objects,
         table: str,
         *,
@@ -81,13 +81,13 @@ class Shelf:
         self.table = table
         self.objects = objects
         self.policy = policy or Policy()
-        self._documents = documents
+        self._registry = registry
         self._clock = clock
         self._key = _REGISTERS + table
         self._leases = f"artifact-reader/{table}/"
 
     def register(self) -> Register:
-        document = self._documents.get(self._key)
+        document = self._registry.get(self._key)
         return Register(self.table) if document is None else Register.decode(self.table, document.body)
 
     def publish(self, folder: Path) -> ArtifactEntry:
@@ -134,7 +134,7 @@ class Shelf:
         The register comes back as it is after that: what is readable in it stays until the lease ends.
         """
         lease = Lease(reader, tuple(generations), self._clock(), serving)
-        change(self._documents, self._leases + reader, lambda _: msgspec.json.encode(lease))
+        update_document(self._registry, self._leases + reader, lambda _: msgspec.json.encode(lease))
         return self.register()
 
     def take(self, reader: str, generation: str, *, beside: Iterable[str] = (), serving: str = "") -> ArtifactEntry:
@@ -146,14 +146,14 @@ class Shelf:
 
     def leave(self, reader: str) -> None:
         """It serves nothing any more."""
-        document = self._documents.get(self._leases + reader)
+        document = self._registry.get(self._leases + reader)
         if document is not None:
             with contextlib.suppress(Conflict):
-                self._documents.delete(document.key, document.version)
+                self._registry.delete(document.key, document.version)
 
     def leases(self) -> list[Lease]:
         """Of all readers that are alive."""
-        leases = [msgspec.json.decode(document.body, type=Lease) for document in self._documents.list(self._leases)]
+        leases = [msgspec.json.decode(document.body, type=Lease) for document in self._registry.list(self._leases)]
         return [lease for lease in leases if self._clock() - lease.at <= self.policy.lease_seconds]
 
     def tidy(self) -> Tidied:
@@ -165,7 +165,7 @@ class Shelf:
         # In this order: an artifact gets its entry before its first file, so one that is in the listing and not in the
         # register has none any more.
         there = self._listed()
-        document = self._documents.get(self._key)
+        document = self._registry.get(self._key)
         if document is None:
             # Without a register nothing is known: its database may be new, and the files somebody's only copy.
             return Tidied(unfinished=unfinished)
@@ -248,11 +248,11 @@ class Shelf:
         return {generation for lease in self.leases() for generation in lease.generations}
 
     def _forget_readers(self) -> None:
-        for document in self._documents.list(self._leases):
+        for document in self._registry.list(self._leases):
             lease = msgspec.json.decode(document.body, type=Lease)
             if self._clock() - lease.at > _FORGOTTEN_LEASES * self.policy.lease_seconds:
                 with contextlib.suppress(Conflict):
-                    self._documents.delete(document.key, document.version)
+                    self._registry.delete(document.key, document.version)
 
     def _must_be_there(self, generation: str, sizes: dict[str, int]) -> None:
         prefix = self.key(generation, "")
@@ -294,5 +294,5 @@ class Shelf:
             result = step(before)
             return None if result == before else result.encode()
 
-        change(self._documents, self._key, next_body)
+        update_document(self._registry, self._key, next_body)
         return result

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import InvalidInput
+from frazil.events.declaration import quote_name
 from frazil.serving.sql.errors import FilesUnreadable, OutOfMemory
 from frazil.serving.sql.statement import judge as statement
 from frazil.serving.sql.worker import formats
 from frazil.serving.sql.worker.duckdb_types import delivered
 from frazil.serving.sql.worker.engine_errors import translated
 from frazil.serving.sql.worker.selection import DecodedSelection, attach, bits, numbered
-from frazil.serving.sql.worker.views import RelationNames, RelationView, nothing, quoted, take_down, view
+from frazil.serving.sql.worker.views import RelationNames, RelationView, nothing, take_down, view
 
 _EXTENSIONS = ("avro", "httpfs", "iceberg")
 _BATCH_ROWS = 8192
@@ -181,7 +182,7 @@ class Engine:
         """These rows in their order, as the caller may see them; those that the grant hides are left out."""
         number = self._names.parameter
         with self._rows(selection, None, rows) as (source, present):
-            listed = ", ".join(quoted(name) for name, _ in selection.columns)
+            listed = ", ".join(quote_name(name) for name, _ in selection.columns)
             seen = selection.of(source, present, number)
             found = self._selected(selection, f"SELECT {number}, {listed} FROM ({seen}) ORDER BY {number}")  # noqa: S608
             types = ["BIGINT", *(kind for _, kind in selection.visible)]
@@ -271,7 +272,7 @@ def _with_casts(sql: str, names: Sequence[str], casts: Sequence[str | None]) -> 
     """The statement with the columns that Arrow cannot carry cast to what it can; by position."""
     inner = ", ".join(f"c{index}" for index in range(len(names)))
     outer = ", ".join(
-        (f"CAST(c{index} AS {cast})" if cast else f"c{index}") + f" AS {quoted(name)}"
+        (f"CAST(c{index} AS {cast})" if cast else f"c{index}") + f" AS {quote_name(name)}"
         for index, (name, cast) in enumerate(zip(names, casts, strict=True))
     )
     return f"SELECT {outer} FROM (\n{sql.rstrip().rstrip(';')}\n) AS answer({inner})"  # noqa: S608

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from frazil.events.declaration import quote_name
+
 _BARE_NAME = re.compile(r"(\w+) (?!WITH TIME ZONE)")
 _QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)" ')
 _LEAF = re.compile(r"[^,()\[\]']+")
@@ -62,7 +64,9 @@ def _delivered(wanted: DuckType, *, inside: bool) -> str:
     if changed and (wanted.kind == "UNION" or any(name is None for name, _ in inner)):
         return "VARCHAR"
     return (
-        _name(wanted) if not changed else "STRUCT(" + ", ".join(f"{_quoted(name)} {text}" for name, text in inner) + ")"
+        _name(wanted)
+        if not changed
+        else "STRUCT(" + ", ".join(f"{quote_name(name or '')} {text}" for name, text in inner) + ")"
     )
 
 
@@ -71,12 +75,10 @@ def _name(named: DuckType) -> str:
         return f"{_name(named.member(0))}[{named.size}]"
     if not named.members:
         return named.kind
-    members = [_name(member) if name is None else f"{_quoted(name)} {_name(member)}" for name, member in named.members]
+    members = [
+        _name(member) if name is None else f"{quote_name(name)} {_name(member)}" for name, member in named.members
+    ]
     return f"{named.kind}({', '.join(members)})"
-
-
-def _quoted(name: str | None) -> str:
-    return '"' + (name or "").replace('"', '""') + '"'
 
 
 def _parse(text: str, at: int) -> tuple[DuckType, int]:

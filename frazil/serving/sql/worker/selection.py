@@ -5,7 +5,7 @@ boolean expression over the columns of one row. They see what the caller's SQL w
 and masked columns masked. The rows are those of an artifact, in its DuckDB file, or few that come with the request.
 """
 
-# ruff: noqa: S608 (names are quoted here, everything else was judged before)
+# ruff: noqa: S608 (names are quote_name here, everything else was judged before)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
-from frazil.serving.sql.worker.views import SaltOf, quoted, restricted, sql_type, text, visible_type
+from frazil.events.declaration import quote_name
+from frazil.serving.sql.worker.views import SaltOf, restricted, sql_type, text, visible_type
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,7 +81,7 @@ class DecodedSelection:
         """The visible rows of a source, each with its number under a name that no condition can guess."""
         there = set(present)
         listed = ", ".join(
-            f"CAST({quoted(name) if name in there else 'NULL'} AS {kind}) AS {quoted(name)}"
+            f"CAST({quote_name(name) if name in there else 'NULL'} AS {kind}) AS {quote_name(name)}"
             for name, kind in self.columns
         )
         rows = f"SELECT {listed}, {DOCUMENT} AS {number} FROM {source}"
