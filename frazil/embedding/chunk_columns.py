@@ -1,4 +1,4 @@
-"""Rows of a searched table as documents, and documents as chunks: one way for everybody who needs them.
+"""Chunk columns: the rows of a searched table as documents, and the documents as chunks.
 
 The job that embeds a table, the builder of an artifact and the fresh tail of a search cut the same chunks of the same
 rows, so that a chunk finds its vector by document, number and hash.
@@ -71,7 +71,7 @@ def document_ids(spec: TableSpec, rows: pa.Table) -> list[str]:
 
 
 def without_deleted(rows: pa.Table) -> pa.Table:
-    """The rows without those that say that a key is deleted."""
+    """The rows without those that delete a key."""
     ops = rows["_op"].to_pylist()
     return rows.filter(pa.array([op != "delete" for op in ops])) if "delete" in ops else rows
 

@@ -1,4 +1,4 @@
-"""Chunks by name: a vector belongs to the chunk of the same document, number and content, wherever it is looked for."""
+"""Chunk keys: a vector belongs to the chunk of the same document, number and content, wherever it is looked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long texts in pieces: the same text and the same chunking give the same chunks, whoever cuts them and whenever.
+"""Chunks of a text: the same text and the same chunking give the same chunks, whoever cuts them and whenever.
 
 Nothing but white space is lost between chunks, none is longer than the size, and each is a piece of the text as it
 stands, with the offsets to find it there.
@@ -34,14 +34,14 @@ class Chunk:
 
     @property
     def passage(self) -> str:
-        """What is embedded: the piece, below the headings that say what it is about."""
+        """The text that is embedded: the piece, below its headings."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
 
 def chunked(text: str, chunking: Chunking) -> tuple[Chunk, ...]:
     """The chunks of a text in its order; none where it is only white space.
 
-    `by` says where a chunk may end. "none": anywhere, though rather between words; a text that fits is one chunk.
+    `by` is where a chunk may end. "none": anywhere, though rather between words; a text that fits is one chunk.
     "sentence": after a sentence. "heading": as by sentence, and a Markdown heading begins a new chunk; one without a
     text of its own begins that of the next heading. Only a sentence longer than the size is cut inside. Chunks that end
     with a sentence share whole sentences, as many as `overlap` has room for, and none across a heading.

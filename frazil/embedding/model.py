@@ -1,4 +1,4 @@
-"""What a model is: texts in, unit vectors out, and a version that says when the same text would get another vector."""
+"""Model protocol: texts in, unit vectors out, and a version that changes with the vectors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Model(Protocol):
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A float32 array of (texts, dims), in their order; a text's vector does not depend on its company.
 
-        A text that the model has nothing to say about gets a row of zeros, never NaN. A provider that does not answer
+        A text without a word that the model knows gets a row of zeros, never NaN. A provider that does not answer
         raises `Unavailable`, one that is set up wrongly `Misconfigured`.
         """
 
@@ -47,12 +47,12 @@ class RawVectors:
 
     vectors: npt.NDArray[np.floating]
     """(texts, dims); the rows named in `failed` mean nothing."""
-    failed: Mapping[int, Failed] = field(default_factory=dict)
+    failed: Mapping[int, NoVector] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Failed:
-    """Why one text has no vector: a word for programs and a sentence for people."""
+class NoVector:
+    """The reason why one text has no vector: a code for programs and a sentence for people."""
 
     code: str
     reason: str
@@ -60,7 +60,7 @@ class Failed:
 
 @runtime_checkable
 class ExplainingModel(Model, Protocol):
-    """A model that can say of single texts why it has no vector for them."""
+    """A model that gives the reason for each text without a vector."""
 
     def answer(self, texts: Sequence[str]) -> RawVectors: ...
 

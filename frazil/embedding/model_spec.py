@@ -1,4 +1,4 @@
-"""Which model a name means, and everything that opens it: a value that travels to tasks on other machines."""
+"""Model spec: the name of a model and everything that opens it; a value that is sent to tasks on other machines."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ class SentenceModel:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.zeros((len(texts), self.dims), dtype=np.float32)
-        said = {index: clean(text) for index, text in enumerate(texts) if text.strip()}
+        cleaned = {index: clean(text) for index, text in enumerate(texts) if text.strip()}
         tokens = {
             index: each.ids
-            for index, each in zip(said, self._tokenizer.encode_batch_fast(list(said.values())), strict=True)
+            for index, each in zip(cleaned, self._tokenizer.encode_batch_fast(list(cleaned.values())), strict=True)
         }
         # Texts of about the same length go together: what pads the shorter ones is computed for nothing.
         order = sorted(tokens, key=lambda index: len(tokens[index]))

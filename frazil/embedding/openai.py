@@ -1,6 +1,7 @@
-"""Any server that speaks OpenAI's `POST /embeddings`: Ollama, Voyage, vLLM, a server of one's own.
+"""OpenAI-compatible provider: any server with OpenAI's `POST /embeddings`: Ollama, Voyage, vLLM, a server of one's own.
 
-Texts go in batches, not faster than allowed. What may pass is tried again, later and later, or when the server says.
+Texts go in batches, not faster than allowed. A failure that may pass is tried again, later and later, or
+when the server allows it.
 A batch that is refused is halved until the text that is at fault stands alone. The key is in no error and in no log.
 """
 
@@ -19,7 +20,7 @@ import httpx
 import numpy as np
 
 from frazil import __version__
-from frazil.embedding.model import Failed, RawVectors, Vectors, clean, unit
+from frazil.embedding.model import NoVector, RawVectors, Vectors, clean, unit
 from frazil.embedding.model_spec import ModelSpec
 from frazil.embedding.openai_response import Garbled, vectors_of
 from frazil.embedding.outcome import REFUSED, ZERO
@@ -57,7 +58,7 @@ class OpenAI:
         settings = spec.settings
         if settings.url is None or settings.model is None or settings.dims is None:
             raise Misconfigured(
-                f"the model {spec.name!r} does not say where it is",
+                f"the model {spec.name!r} has no address",
                 code="bad_model",
                 hint=f"write url, model and dims below [models.{spec.name}]",
             )
@@ -90,19 +91,19 @@ class OpenAI:
     def answer(self, texts: Sequence[str]) -> RawVectors:
         vectors = np.zeros((len(texts), self.dims), dtype=np.float64)
         # Servers refuse an empty text, and the rest of the batch with it.
-        failed = {index: Failed(ZERO, "it is empty") for index, text in enumerate(texts) if not text.strip()}
-        asked = [index for index in range(len(texts)) if index not in failed]
-        for first in range(0, len(asked), self._settings.batch):
-            self._fill(texts, asked[first : first + self._settings.batch], vectors, failed)
-        self._check_refusals([failed[index] for index in asked if index in failed], len(asked))
+        failed = {index: NoVector(ZERO, "it is empty") for index, text in enumerate(texts) if not text.strip()}
+        sent = [index for index in range(len(texts)) if index not in failed]
+        for first in range(0, len(sent), self._settings.batch):
+            self._fill(texts, sent[first : first + self._settings.batch], vectors, failed)
+        self._check_refusals([failed[index] for index in sent if index in failed], len(sent))
         return RawVectors(vectors, failed)
 
-    def _fill(self, texts: Sequence[str], which: list[int], vectors: np.ndarray, failed: dict[int, Failed]) -> None:
+    def _fill(self, texts: Sequence[str], which: list[int], vectors: np.ndarray, failed: dict[int, NoVector]) -> None:
         try:
-            answer = self._ask([texts[index] for index in which])
+            answer = self._request([texts[index] for index in which])
         except _Refused as refusal:
             if len(which) == 1:
-                failed[which[0]] = Failed(REFUSED, f"the provider refused it: {refusal}")
+                failed[which[0]] = NoVector(REFUSED, f"the provider refused it: {refusal}")
                 return
             half = len(which) // 2
             self._fill(texts, which[:half], vectors, failed)
@@ -112,13 +113,13 @@ class OpenAI:
         vectors[which] = answer.vectors
         failed.update((which[index], why) for index, why in answer.failed.items())
 
-    def _check_refusals(self, failures: list[Failed], asked: int) -> None:
-        """All texts refused, and none ever taken: is it the texts, or would it refuse any?"""
+    def _check_refusals(self, failures: list[NoVector], sent: int) -> None:
+        """If all texts are refused and none was ever taken, try one that every server takes."""
         refused = [failure for failure in failures if failure.code == REFUSED]
-        if asked == 0 or len(refused) < asked or self._has_answered:
+        if sent == 0 or len(refused) < sent or self._has_answered:
             return
         try:
-            self._ask([_PROBE])
+            self._request([_PROBE])
         except _Refused as refusal:
             raise Misconfigured(
                 f"the model {self.name!r} at {self._url} refuses every text: {refusal}",
@@ -127,7 +128,7 @@ class OpenAI:
             ) from None
         self._has_answered = True
 
-    def _ask(self, texts: list[str]) -> RawVectors:
+    def _request(self, texts: list[str]) -> RawVectors:
         """One request, tried again while that can help."""
         body = self._body(texts)
         tries = 0
@@ -154,12 +155,12 @@ class OpenAI:
             tries += 1
 
     def _body(self, texts: list[str]) -> bytes:
-        words: dict[str, object] = {"model": self._settings.model, "input": [clean(text) for text in texts]}
+        body: dict[str, object] = {"model": self._settings.model, "input": [clean(text) for text in texts]}
         if self._settings.encoding_format:
-            words["encoding_format"] = self._settings.encoding_format
+            body["encoding_format"] = self._settings.encoding_format
         if self._settings.send_dims:
-            words["dimensions"] = self.dims
-        return json.dumps(words, ensure_ascii=False).encode()
+            body["dimensions"] = self.dims
+        return json.dumps(body, ensure_ascii=False).encode()
 
     def _post(self, body: bytes, texts: int) -> bytes:
         deadline = time.monotonic() + self._settings.timeout_seconds
@@ -180,49 +181,49 @@ class OpenAI:
     def _judge(self, response: httpx.Response, body: bytes) -> NoReturn:
         status = response.status_code
         if status in _PASSING or status >= 500:
-            raise _Passing(f"HTTP {status} {self._said(body)}".strip(), after_seconds=_retry_after(response))
+            raise _Passing(f"HTTP {status} {self._server_message(body)}".strip(), after_seconds=_retry_after(response))
         if status in _OF_THE_TEXT:
-            raise _Refused(f"HTTP {status} {self._said(body)}".strip())
+            raise _Refused(f"HTTP {status} {self._server_message(body)}".strip())
         if status in (401, 403):
-            # What the server says here often quotes the key.
+            # The message of the server often quotes the key here.
             raise Misconfigured(
                 f"the model {self.name!r} at {self._url} does not accept the key (HTTP {status})",
                 code="model_key_refused",
                 hint=f"check key_env or key_file below [models.{self.name}]",
             )
         raise Misconfigured(
-            f"the model {self.name!r} at {self._url} answers HTTP {status} {self._said(body)}".strip(),
+            f"the model {self.name!r} at {self._url} answers HTTP {status} {self._server_message(body)}".strip(),
             code="model_not_found" if status in (404, 405) else "model_refused",
             hint=f"check url and model below [models.{self.name}]",
         )
 
-    def _said(self, body: bytes) -> str:
-        """What the server says about it, in one short line without the key."""
+    def _server_message(self, body: bytes) -> str:
+        """The error message of the server, in one short line without the key."""
         try:
-            said = json.loads(body)
-            said = said.get("error", said) if isinstance(said, dict) else said
-            words = said.get("message") if isinstance(said, dict) else said
+            answer = json.loads(body)
+            error = answer.get("error", answer) if isinstance(answer, dict) else answer
+            message = error.get("message") if isinstance(error, dict) else error
         except (ValueError, RecursionError):
-            words = None
-        return " ".join(self._without_key(words).split())[:200] if isinstance(words, str) else ""
+            message = None
+        return " ".join(self._without_key(message).split())[:200] if isinstance(message, str) else ""
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
 
 
-def _pause(tries: int, asked_seconds: float) -> float:
-    """Seconds until the next try: what the server asked for at least, with jitter so that tasks spread."""
-    grown = min(10.0, _FIRST_PAUSE_SECONDS * 2.0**tries)
-    return max(asked_seconds, grown) + grown * 0.25 * random.random()  # noqa: S311 (spreading, not secrecy)
+def _pause(tries: int, least_seconds: float) -> float:
+    """Seconds until the next try: at least what the server demands, with jitter so that tasks spread."""
+    doubled = min(10.0, _FIRST_PAUSE_SECONDS * 2.0**tries)
+    return max(least_seconds, doubled) + doubled * 0.25 * random.random()  # noqa: S311 (spreading, not secrecy)
 
 
 def _retry_after(response: httpx.Response) -> float:
-    said = response.headers.get("Retry-After", "")
+    header = response.headers.get("Retry-After", "")
     try:
-        return max(0.0, float(said))
+        return max(0.0, float(header))
     except ValueError:
         pass
     try:
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return 0.0

@@ -1,6 +1,6 @@
-"""The answer of an OpenAI-compatible server, `{"data": [{"index", "embedding"}, …]}`, taken apart with suspicion.
+"""Response of an OpenAI-compatible server, `{"data": [{"index", "embedding"}, …]}`, decoded without trust.
 
-What is wrong with one vector is told of that text; only an answer that is none at all is refused as a whole.
+A wrong vector is a failure of its text; only an answer that is no answer at all is refused as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from frazil.embedding.model import Failed, RawVectors
+from frazil.embedding.model import NoVector, RawVectors
 from frazil.embedding.outcome import MISSING, NOT_NUMBERS, WRONG_DIMENSION
 
 
@@ -24,20 +24,20 @@ class Garbled(ValueError):
 def vectors_of(body: bytes, texts: int, dims: int) -> RawVectors:
     """The vectors by the index that the server gives, which need not be the order they come in."""
     vectors = np.zeros((texts, dims), dtype=np.float64)
-    failed: dict[int, Failed] = {}
+    failed: dict[int, NoVector] = {}
     seen: set[int] = set()
     for index, item in _indexed(_items(body), texts):
         if index in seen:
-            failed[index] = Failed(MISSING, "the provider answered it twice")
+            failed[index] = NoVector(MISSING, "the provider answered it twice")
             continue
         seen.add(index)
         vector = _vector(item.get("embedding"), dims)
-        if isinstance(vector, Failed):
+        if isinstance(vector, NoVector):
             failed[index] = vector
         else:
             vectors[index] = vector
     for index in set(range(texts)) - seen:
-        failed[index] = Failed(MISSING, f"the provider gave no vector for it, and {len(seen)} for {texts} texts")
+        failed[index] = NoVector(MISSING, f"the provider gave no vector for it, and {len(seen)} for {texts} texts")
     return RawVectors(vectors, failed)
 
 
@@ -64,16 +64,16 @@ def _indexed(items: list[dict[str, Any]], texts: int) -> list[tuple[int, dict[st
     return found
 
 
-def _vector(given: Any, dims: int) -> npt.NDArray[np.float64] | Failed:
+def _vector(given: Any, dims: int) -> npt.NDArray[np.float64] | NoVector:
     try:
         if isinstance(given, str):
             numbers = np.frombuffer(base64.b64decode(given, validate=True), dtype="<f4").astype(np.float64)
         elif isinstance(given, list) and not any(isinstance(number, bool | str) for number in given):
             numbers = np.array(given, dtype=np.float64)
         else:
-            return Failed(NOT_NUMBERS, "the provider gave something that is not a list of numbers")
+            return NoVector(NOT_NUMBERS, "the provider gave something that is not a list of numbers")
     except (ValueError, TypeError, OverflowError, binascii.Error):
-        return Failed(NOT_NUMBERS, "the provider gave something that is not a list of numbers")
+        return NoVector(NOT_NUMBERS, "the provider gave something that is not a list of numbers")
     if numbers.shape != (dims,):
-        return Failed(WRONG_DIMENSION, f"the provider gave {numbers.size} numbers, and the model has {dims}")
+        return NoVector(WRONG_DIMENSION, f"the provider gave {numbers.size} numbers, and the model has {dims}")
     return numbers

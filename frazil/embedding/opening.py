@@ -1,4 +1,4 @@
-"""The one opener of models: provider to module, imported when it is asked for."""
+"""Model opener: provider to module, imported when it is first used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_model(spec: ModelSpec | str) -> Model:
     """The model, loaded; a name alone is one that needs no settings. Opened again it is the same object.
 
     Loading takes a third of a second and 60 MB for wordllama, and a second and 270 MB for a MiniLM. It touches no
-    network. What is not installed is `Misconfigured` and says what to install.
+    network. A missing package is `Misconfigured`, with a hint what to install.
     """
     wanted = find_model_spec(spec) if isinstance(spec, str) else spec
     with _opening:

@@ -1,4 +1,4 @@
-"""Every text comes out as a vector or as a failure with its reason: texts in = vectors out + failed, always."""
+"""Outcome of embedding: every text becomes a vector or a failure with its reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from frazil.embedding.model import ExplainingModel, Failed, Model, RawVectors, Vectors, unit
+from frazil.embedding.model import ExplainingModel, Model, NoVector, RawVectors, Vectors, unit
 
 Indexes = npt.NDArray[np.int64]
 BATCH = 64
@@ -25,8 +25,8 @@ REFUSED = "refused"
 
 
 @dataclass(frozen=True)
-class Failure:
-    """One text without a vector: which, a word for programs, and a sentence for the quarantine."""
+class EmbeddingFailure:
+    """One text without a vector: which, a code for programs, and a sentence for the quarantine."""
 
     index: int
     code: str
@@ -41,7 +41,7 @@ class Embedded:
     texts: int
     of: Indexes
     vectors: Vectors
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[EmbeddingFailure, ...] = ()
 
     def __post_init__(self) -> None:
         accounted = sorted([*self.of.tolist(), *(failure.index for failure in self.failed)])
@@ -66,9 +66,11 @@ def embedded(model: Model, texts: Sequence[str]) -> Embedded:
 def embedded_in_batches(model: Model, texts: Sequence[str], *, batch: int = BATCH) -> Iterator[Embedded]:
     """The same, a batch at a time: what was yielded before a model became unavailable is done and can be kept."""
     for first in range(0, len(texts), batch):
-        asked = list(texts[first : first + batch])
-        answer = model.answer(asked) if isinstance(model, ExplainingModel) else RawVectors(model.embed(asked))
-        yield checked(answer, len(asked), model.dims, first=first)
+        batch_texts = list(texts[first : first + batch])
+        answer = (
+            model.answer(batch_texts) if isinstance(model, ExplainingModel) else RawVectors(model.embed(batch_texts))
+        )
+        yield checked(answer, len(batch_texts), model.dims, first=first)
 
 
 def checked(answer: RawVectors, texts: int, dims: int, *, first: int = 0) -> Embedded:
@@ -76,11 +78,11 @@ def checked(answer: RawVectors, texts: int, dims: int, *, first: int = 0) -> Emb
     failed = dict(answer.failed)
     given: npt.NDArray[Any] = np.asarray(answer.vectors)
     if given.ndim != 2 or given.shape[1] != dims:
-        wrong = Failed(WRONG_DIMENSION, f"the model gave an array of shape {given.shape}, not ({texts}, {dims})")
+        wrong = NoVector(WRONG_DIMENSION, f"the model gave an array of shape {given.shape}, not ({texts}, {dims})")
         failed = {index: failed.get(index, wrong) for index in range(texts)}
         given = np.zeros((texts, dims), np.float32)
     for index in range(len(given), texts):
-        failed.setdefault(index, Failed(MISSING, "the model gave no vector for it"))
+        failed.setdefault(index, NoVector(MISSING, "the model gave no vector for it"))
     rows = np.array([index for index in range(texts) if index not in failed], dtype=np.int64)
     vectors = unit(given[rows])
     good = np.ones(len(rows), dtype=bool)
@@ -88,9 +90,11 @@ def checked(answer: RawVectors, texts: int, dims: int, *, first: int = 0) -> Emb
     for at in np.flatnonzero(~finite | ~vectors.any(axis=1)).tolist():
         good[at] = False
         failed[int(rows[at])] = (
-            Failed(ZERO, "it has no words that the model knows")
+            NoVector(ZERO, "it has no words that the model knows")
             if finite[at]
-            else Failed(NOT_FINITE, "its vector holds NaN or infinity")
+            else NoVector(NOT_FINITE, "its vector holds NaN or infinity")
         )
-    failures = (Failure(first + index, why.code, why.reason) for index, why in sorted(failed.items()) if index < texts)
+    failures = (
+        EmbeddingFailure(first + index, why.code, why.reason) for index, why in sorted(failed.items()) if index < texts
+    )
     return Embedded(first, texts, first + rows[good], vectors[good], tuple(failures))

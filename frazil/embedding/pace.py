@@ -1,4 +1,4 @@
-"""Not more often than so many times a second, whichever thread asks."""
+"""Request pace: a limit of requests per second, shared by all threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class RequestPace:
-    """Hands out moments at a fixed distance; waiting for one's own is all there is to it."""
+    """Requests start at a fixed distance from each other."""
 
     def __init__(self, per_second: float | None) -> None:
         self._distance = 1.0 / per_second if per_second else 0.0
@@ -15,7 +15,7 @@ class RequestPace:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Return when it is this caller's turn."""
+        """Return when this caller may send its request."""
         with self._lock:
             now = time.monotonic()
             mine = max(self._next, now)
@@ -23,6 +23,6 @@ class RequestPace:
         time.sleep(mine - now)
 
     def rest(self, seconds: float) -> None:
-        """Nobody's turn comes within so many seconds: the provider asked for a pause."""
+        """No request starts within so many seconds, because the provider demands a pause."""
         with self._lock:
             self._next = max(self._next, time.monotonic() + seconds)

@@ -47,16 +47,16 @@ class ModelSettings(BaseModel):
     key_file: Path | None = Field(default=None, description="openai: file of mode 0600 whose only line is the key.")
     batch: int = Field(default=64, ge=1, le=2048, description="openai: most texts in one request.")
     max_requests_per_second: float | None = Field(
-        default=None, gt=0, description="openai: how often one process may ask; no limit where it is not set."
+        default=None, gt=0, description="openai: how many requests one process may send; no limit where it is not set."
     )
     timeout_seconds: float = Field(default=30.0, gt=0, description="openai: how long one request may take.")
     retries: int = Field(
         default=4, ge=0, le=20, description="openai: how often a request is tried again that may succeed later."
     )
     encoding_format: Literal["float", "base64"] | None = Field(
-        default=None, description="openai: what to ask for; base64 is shorter, and not every server has it."
+        default=None, description="openai: the encoding to request; base64 is shorter, and not every server has it."
     )
-    send_dims: bool = Field(default=False, description="openai: ask the server for vectors of `dims` numbers.")
+    send_dims: bool = Field(default=False, description="openai: request vectors of `dims` numbers.")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Where texts may be cut: below Markdown headings, and between sentences."""
+"""Text boundaries where chunks may end: below Markdown headings, and between sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors that users bring with their rows: checked as those of a model are, and told in words that fit."""
+"""Vectors that users bring with their rows, checked as those of a model are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from frazil.embedding.chunk_columns import Brought
-from frazil.embedding.model import Failed, RawVectors
+from frazil.embedding.model import NoVector, RawVectors
 from frazil.embedding.outcome import MISSING, NOT_FINITE, WRONG_DIMENSION, ZERO, Embedded, checked
 
 
@@ -28,11 +28,11 @@ def dims_of(brought: Sequence[Brought | None]) -> int | None:
     )
 
 
-def _failure(vector: Brought | None, dims: int) -> Failed | None:
+def _failure(vector: Brought | None, dims: int) -> NoVector | None:
     if vector is None or not len(vector):
-        return Failed(MISSING, "the row has no vector")
+        return NoVector(MISSING, "the row has no vector")
     if len(vector) != dims:
-        return Failed(WRONG_DIMENSION, f"the vector has {len(vector)} numbers, those of this table have {dims}")
+        return NoVector(WRONG_DIMENSION, f"the vector has {len(vector)} numbers, those of this table have {dims}")
     if not np.isfinite(vector).all():
-        return Failed(NOT_FINITE, "the vector holds null, NaN or infinity")
-    return None if vector.any() else Failed(ZERO, "the vector is all zeros")
+        return NoVector(NOT_FINITE, "the vector holds null, NaN or infinity")
+    return None if vector.any() else NoVector(ZERO, "the vector is all zeros")

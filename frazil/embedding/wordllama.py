@@ -51,11 +51,11 @@ class WordLlama:
 
     def _words(self, texts: Sequence[str]) -> list[list[int]]:
         # What is only white space has words too, of white space, and a vector that is near to nothing meant.
-        said = [clean(text) if text.strip() else "" for text in texts]
-        if len(said) == 1:  # a query: not worth waking the tokenizer's threads
-            return [self._tokenizer.encode(said[0], add_special_tokens=False).ids if said[0] else []]
-        encoded = self._tokenizer.encode_batch_fast(said, add_special_tokens=False)
-        return [each.ids if text else [] for each, text in zip(encoded, said, strict=True)]
+        cleaned = [clean(text) if text.strip() else "" for text in texts]
+        if len(cleaned) == 1:  # a query: not worth waking the tokenizer's threads
+            return [self._tokenizer.encode(cleaned[0], add_special_tokens=False).ids if cleaned[0] else []]
+        encoded = self._tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)
+        return [each.ids if text else [] for each, text in zip(encoded, cleaned, strict=True)]
 
 
 def _files() -> tuple[Path, Path]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from frazil.registry.database import database_error as database_error
     from frazil.registry.documents import Document as Document
     from frazil.registry.documents import Registry as Registry
+    from frazil.registry.documents import update_document as update_document
     from frazil.registry.jobs import Job as Job
     from frazil.registry.jobs import ProgressCallback as ProgressCallback
     from frazil.registry.jobs import finish_job as finish_job

@@ -7,17 +7,21 @@ number of its last look asks one cheap question, `version()`, and then for what 
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Column, Connection, Engine, LargeBinary, MetaData, String, Table, inspect, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from frazil.errors import Conflict
+from frazil.errors import Conflict, Unavailable
 from frazil.registry.database import database_errors
 
 MAX_KEY = 255
+_TRIES = 50
+_PAUSE_SECONDS = 0.01
 _TABLE = Table(
     "frazil_registry",
     MetaData(),
@@ -146,3 +150,24 @@ def _named(key: str) -> str:
 
 def _moved(key: str) -> Conflict:
     return Conflict(f"{key!r} was changed by another meanwhile", code="document_moved", hint="look again, then decide")
+
+
+def update_document(registry: Registry, key: str, step: Callable[[bytes | None], bytes | None]) -> None:
+    """Compare and swap until it goes through. `step` gets the body as it is, and returns None to leave it so.
+
+    It may be called several times, and after a lost answer on its own result: a step that was done must change nothing.
+    """
+    for attempt in range(_TRIES):
+        document = registry.get(key)
+        body = step(None if document is None else document.body)
+        if body is None:
+            return
+        try:
+            registry.put(key, body, None if document is None else document.version)
+        except Conflict as moved:
+            if moved.code != "document_moved":
+                raise
+            time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - so that two do not keep step
+            continue
+        return
+    raise Unavailable(f"{key!r} changes faster than it can be written", code="registry_busy")

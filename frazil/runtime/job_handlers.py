@@ -22,8 +22,8 @@ from frazil.registry import Job, submit_job
 from frazil.requests import BUILD, CSV, EMBED, JOB_KINDS, MAINTENANCE, POSTGRES, TRIAL, EmbedRequest, JobKind
 from frazil.runtime.data_dir import DataDir
 from frazil.serving.artifacts import ShelfCleanup, announce
-from frazil.serving.builds import KEPT, Builds, BuildServices, BuildTrigger
-from frazil.serving.trials import Trials
+from frazil.serving.builds import KEPT, BuildHandler, BuildServices, BuildTrigger
+from frazil.serving.trials import TrialHandler
 from frazil.settings import Settings
 from frazil.tables import create_table
 
@@ -75,8 +75,8 @@ def job_handlers(
         CSV.name: CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         POSTGRES.name: PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED.name: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
-        BUILD.name: Builds(parts.lake, settings.search, data.builds, BuildServices(fold, embed, announce_artifact)),
-        TRIAL.name: Trials(tools.lake, settings.models, settings.search, scratch=data.builds),
+        BUILD.name: BuildHandler(parts.lake, settings.search, data.builds, BuildServices(fold, embed, announce_artifact)),
+        TRIAL.name: TrialHandler(tools.lake, settings.models, settings.search, scratch=data.builds),
         MAINTENANCE.name: MaintenanceJobs(
             maintenance, settings.maintenance, snapshot_budget=settings.pipeline.snapshot_budget
         ),

@@ -6,23 +6,21 @@ which also its own children carry (the JVM of the pipeline, for example).
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from frazil.child_process import die_with_parent
 
 RUN_ID = "FRAZIL_RUN_ID"
 PART = "FRAZIL_PART"
 SUPERVISOR = "FRAZIL_SUPERVISOR_PID"
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -62,20 +60,10 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log: Path) 
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
     finally:
         os.close(descriptor)
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    def before_exec() -> None:
-        if _libc is not None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return before_exec
 
 
 def watch_supervisor(environment: Mapping[str, str], *, every_seconds: float = 1.0) -> None:

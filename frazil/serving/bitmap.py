@@ -1,8 +1,7 @@
-"""A set of ordinals: which chunks of an artifact a search may answer with. One bit each, the lowest bit first."""
+"""Bitmap of ordinals: the chunks of an artifact that a search may answer with. One bit each, the lowest bit first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +23,6 @@ class Bitmap:
     @classmethod
     def of_mask(cls, mask: npt.NDArray[np.bool_]) -> Bitmap:
         return cls._sealed(len(mask), np.packbits(mask, bitorder="little"))
-
-    @classmethod
-    def of_ordinals(cls, ordinals: Iterable[int] | Ordinals, size: int) -> Bitmap:
-        mask = np.zeros(size, dtype=np.bool_)
-        chosen = np.fromiter(ordinals, dtype=np.int64) if not isinstance(ordinals, np.ndarray) else ordinals
-        if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= size):
-            raise IndexError(f"an ordinal is outside 0..{size - 1}")
-        mask[chosen] = True
-        return cls.of_mask(mask)
 
     @classmethod
     def of_packed(cls, packed: bytes, size: int) -> Bitmap:

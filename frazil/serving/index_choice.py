@@ -1,6 +1,6 @@
-"""Which index a shelf's artifacts are built with, where somebody chose: by a trial, or by hand.
+"""Index choice: the index of a shelf's artifacts where somebody chose one, by a trial or by hand.
 
-Where nobody did, the default follows the number of vectors.
+Without a choice, the default follows the number of vectors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from frazil.serving.artifacts.documents import Documents, change
+from frazil.registry import Registry, update_document
 from frazil.serving.vectors.config import IndexConfig
 
 PREFIX = "chosen-index/"
@@ -30,29 +30,29 @@ class IndexChoice:
         return IndexConfig.parse(self.config)
 
 
-def chosen_index(documents: Documents, shelf: str, model: str) -> IndexChoice | None:
+def chosen_index(registry: Registry, shelf: str, model: str) -> IndexChoice | None:
     """What was chosen for this shelf and model; None: the default."""
-    return _choices(documents, shelf).get(model)
+    return _choices(registry, shelf).get(model)
 
 
-def choose_index(documents: Documents, shelf: str, model: str, config: IndexConfig, because: str) -> IndexChoice:
+def choose_index(registry: Registry, shelf: str, model: str, config: IndexConfig, because: str) -> IndexChoice:
     """The next build takes it. Several models each keep their own."""
     choice = IndexChoice(model, config.as_json(), because, datetime.now(UTC).isoformat())
-    change(documents, PREFIX + shelf, lambda body: msgspec.json.encode({**_decoded(body), model: choice}))
+    update_document(registry, PREFIX + shelf, lambda body: msgspec.json.encode({**_decoded(body), model: choice}))
     return choice
 
 
-def forget_index(documents: Documents, shelf: str, model: str) -> None:
+def forget_index(registry: Registry, shelf: str, model: str) -> None:
     """Back to the default."""
-    change(
-        documents,
+    update_document(
+        registry,
         PREFIX + shelf,
         lambda body: msgspec.json.encode({name: one for name, one in _decoded(body).items() if name != model}),
     )
 
 
-def _choices(documents: Documents, shelf: str) -> dict[str, IndexChoice]:
-    document = documents.get(PREFIX + shelf)
+def _choices(registry: Registry, shelf: str) -> dict[str, IndexChoice]:
+    document = registry.get(PREFIX + shelf)
     return _decoded(None if document is None else document.body)
 
 

@@ -1,6 +1,6 @@
 """Profiles: a named way to search a table, and the artifacts that it is answered from.
 
-A profile binds a table, and where it says so a model, an index, a filter and the shape of answers. One with a model or
+A profile binds a table, and optionally a model, an index, a filter and the shape of answers. One with a model or
 an index of its own has artifacts of its own, on the shelf `table@profile`; any other is answered from the table's.
 """
 
@@ -15,8 +15,8 @@ import msgspec
 
 from frazil.errors import InvalidInput, NotFound
 from frazil.events.declaration import table_name
+from frazil.registry import Registry, update_document
 from frazil.requests import Mode, ProfileRequest, decode_request
-from frazil.serving.artifacts.documents import Documents, change
 
 PREFIX = "profile/"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
@@ -77,27 +77,27 @@ def _index(declared: Any) -> Mapping[str, Any]:
 class Profiles:
     """All of them, in the lake's registry. Methods block."""
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     def put(self, profile: Profile) -> None:
-        change(self._documents, PREFIX + profile.name, lambda _: msgspec.json.encode(profile))
+        update_document(self._registry, PREFIX + profile.name, lambda _: msgspec.json.encode(profile))
 
     def get(self, name: str) -> Profile:
-        document = self._documents.get(PREFIX + name) if _NAME.match(name) else None
+        document = self._registry.get(PREFIX + name) if _NAME.match(name) else None
         if document is None:
             raise no_such_profile(name)
         return msgspec.json.decode(document.body, type=Profile)
 
     def list(self, table: str | None = None) -> list[Profile]:
-        found = [msgspec.json.decode(document.body, type=Profile) for document in self._documents.list(PREFIX)]
+        found = [msgspec.json.decode(document.body, type=Profile) for document in self._registry.list(PREFIX)]
         return [profile for profile in found if table in (None, profile.table)]
 
     def delete(self, name: str) -> None:
         self.get(name)
-        document = self._documents.get(PREFIX + name)
+        document = self._registry.get(PREFIX + name)
         if document is not None:
-            self._documents.delete(document.key, document.version)
+            self._registry.delete(document.key, document.version)
 
 
 def no_such_profile(name: str) -> NotFound:

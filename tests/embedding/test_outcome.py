@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.embedding import Embedded, RawVectors, checked, embedded, embedded_in_batches, unit
-from frazil.embedding.model import Failed
-from frazil.embedding.outcome import Failure
+from frazil.embedding.model import NoVector
+from frazil.embedding.outcome import EmbeddingFailure
 from frazil.errors import Unavailable
 
 DIMS = 4
@@ -37,7 +37,7 @@ class Odd:
 @given(st.integers(0, 12), st.lists(ROWS, max_size=14), st.sets(st.integers(0, 20)))
 def test_every_text_is_accounted_for(texts: int, rows: list[list[float]], told: set[int]) -> None:
     given_rows = np.array(rows, dtype=np.float64).reshape(len(rows), DIMS)
-    outcome = checked(RawVectors(given_rows, {index: Failed("told", "so") for index in told}), texts, DIMS, first=7)
+    outcome = checked(RawVectors(given_rows, {index: NoVector("told", "so") for index in told}), texts, DIMS, first=7)
     assert len(outcome.of) + len(outcome.failed) == texts == outcome.texts
     assert sorted([*outcome.of, *(failure.index for failure in outcome.failed)]) == list(range(7, 7 + texts))
     assert sum(outcome.reasons().values()) == len(outcome.failed)
@@ -91,7 +91,7 @@ def test_an_outcome_that_loses_a_text_cannot_be_made() -> None:
     with pytest.raises(AssertionError, match="texts in"):
         Embedded(0, 2, np.array([0]), np.ones((1, DIMS), np.float32))
     with pytest.raises(AssertionError, match="texts in"):
-        Embedded(0, 1, np.array([0]), np.ones((1, DIMS), np.float32), (Failure(0, "zero", "twice"),))
+        Embedded(0, 1, np.array([0]), np.ones((1, DIMS), np.float32), (EmbeddingFailure(0, "zero", "twice"),))
 
 
 def test_scaling_knows_the_smallest_and_the_largest_numbers() -> None:

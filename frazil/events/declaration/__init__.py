@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from frazil.events.declaration.search_spec import MODEL_NAME as MODEL_NAME
     from frazil.events.declaration.search_spec import Chunking as Chunking
     from frazil.events.declaration.search_spec import SearchSpec as SearchSpec
+    from frazil.events.declaration.table_names import quote_name as quote_name
     from frazil.events.declaration.table_spec import DEAD_LETTERS_SUFFIX as DEAD_LETTERS_SUFFIX
     from frazil.events.declaration.table_spec import DROPPED_NAMESPACE as DROPPED_NAMESPACE
     from frazil.events.declaration.table_spec import EMBEDDINGS_SUFFIX as EMBEDDINGS_SUFFIX

@@ -14,7 +14,7 @@ from frazil.errors import InvalidInput, NotFound
 from frazil.events import Token
 from frazil.gateway.relations import relation_of
 from frazil.requests import FreshnessSpec, QueryRequest, Waiting
-from frazil.serving.sql import FilesUnreadable, Query, QueryPool, QueryTimeout, Relation, Result, TableRef
+from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout, Relation, Result, SqlQuery, TableRef
 from frazil.tables import CutMoved, SchemaMoved, TableCut, TableRead, TableReplaced, TableResolver
 
 AUDIT_TABLE = "system.audit"
@@ -111,7 +111,7 @@ class Queries:
         left = deadline - time.monotonic()
         if left <= 0:
             raise QueryTimeout(f"the query did not begin within {request.timeout_s:g} s", hint="give it more time")
-        query = Query(
+        query = SqlQuery(
             sql=sql,
             owner=identity.id,
             parameters=request.parameters,

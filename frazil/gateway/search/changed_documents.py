@@ -17,7 +17,7 @@ from frazil.events import conform
 from frazil.gateway.relations import relation_of
 from frazil.lake.bulk import loads_since_snapshot
 from frazil.serving.search import DocumentChange, FreshFull, Searchable, SearchState
-from frazil.serving.sql import Query, QueryPool, Relation
+from frazil.serving.sql import QueryPool, Relation, SqlQuery
 from frazil.serving.sql.worker import quoted
 from frazil.tables import TableCut
 
@@ -152,7 +152,9 @@ class ChangedDocuments:
         most: int | None = None,
     ) -> pa.Table:
         limit = self._most if most is None else most
-        query = Query(sql, owner=_OWNER, format="arrow", max_rows=limit, max_bytes=_MOST_BYTES, timeout_seconds=seconds)
+        query = SqlQuery(
+            sql, owner=_OWNER, format="arrow", max_rows=limit, max_bytes=_MOST_BYTES, timeout_seconds=seconds
+        )
         result = await self._pool.run(query, relations)
         if result.truncated:
             raise TooManyChanges(

@@ -1,7 +1,7 @@
-"""Word of a new artifact, over the bus: whoever serves the table looks at its register at once.
+"""Announcements of new artifacts over the bus: whoever serves the table reads its register at once.
 
-What is said is only that something changed; the register is the truth. So a lost word costs time and nothing else, and
-every server follows from the end of the stream by itself, at its own pace.
+An announcement only means that something changed; the register is the truth. So a lost announcement costs time and
+nothing else, and every server reads from the end of the stream by itself, at its own pace.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from frazil.bus import EventBus, Message, Stream, StreamMissing
 from frazil.errors import Conflict
 
 STREAM = "system.announcements"
-_KEPT = 1_000
+_KEPT_MESSAGES = 1_000
 
 
 async def announce(bus: EventBus, table: str, generation: str) -> None:
-    """Say that the table's register has changed for this generation."""
+    """Announce that the table's register has changed for this generation."""
     stream = await _stream(bus)
-    said = msgspec.json.encode({"table": table, "generation": generation})
-    last = await stream.publish([Message(said)], message_id=uuid.uuid4().hex)
-    if last > _KEPT and last % 100 == 0:
-        await stream.trim(last - _KEPT)
+    body = msgspec.json.encode({"table": table, "generation": generation})
+    last = await stream.publish([Message(body)], message_id=uuid.uuid4().hex)
+    if last > _KEPT_MESSAGES and last % 100 == 0:
+        await stream.trim(last - _KEPT_MESSAGES)
 
 
 class AnnouncementReader:
-    """One server's own subscription: it hears what is said after it was opened."""
+    """The subscription of one server: it reads what is announced after it was opened."""
 
-    def __init__(self, stream: Stream, heard: int) -> None:
+    def __init__(self, stream: Stream, read_up_to: int) -> None:
         self._stream = stream
-        self._heard = heard
+        self._read_up_to = read_up_to
 
     @classmethod
     async def open(cls, bus: EventBus) -> AnnouncementReader:
@@ -41,17 +41,17 @@ class AnnouncementReader:
         return cls(stream, await stream.head())
 
     async def next(self, *, timeout_seconds: float) -> Sequence[str]:
-        """The tables that something was said of since the last call; none after the time-out.
+        """The tables that were announced since the last call; none after the time-out.
 
         Raises `Unavailable`, `StreamMissing` or `BusReplaced` as the bus does, and `BusGap` if it slept for too long:
         then open another, and look at every table.
         """
-        if await self._stream.wait(self._heard, timeout_seconds=timeout_seconds) <= self._heard:
+        if await self._stream.wait(self._read_up_to, timeout_seconds=timeout_seconds) <= self._read_up_to:
             return ()
-        said = await self._stream.read(self._heard + 1)
-        if said:
-            self._heard = said[-1].sequence
-        return sorted({msgspec.json.decode(word.body)["table"] for word in said})
+        messages = await self._stream.read(self._read_up_to + 1)
+        if messages:
+            self._read_up_to = messages[-1].sequence
+        return sorted({msgspec.json.decode(message.body)["table"] for message in messages})
 
 
 async def _stream(bus: EventBus) -> Stream:

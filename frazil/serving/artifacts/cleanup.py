@@ -1,4 +1,4 @@
-"""The clean-up of all shelves: every hour, whether anything is built or not.
+"""Clean-up of all shelves: every hour, whether anything is built or not.
 
 A dropped table can be brought back, so its artifacts stay. What belongs to a profile that is gone is removed here; what
 belongs to a purged table went with the purge, and if that was cut off, here.
@@ -42,7 +42,7 @@ class ShelfCleanup:
             try:
                 self._tidy(open_shelf(self._lake.registry, self._lake.warehouse, name, self._settings))
             except FrazilError as error:
-                log.warning("cannot tidy the artifacts of %s: %s", name, error)
+                log.warning("artifact clean-up failed of %s: %s", name, error)
         for folder in self._kept.iterdir() if self._kept.is_dir() else ():
             if self._is_nobodys(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)

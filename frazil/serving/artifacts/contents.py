@@ -1,4 +1,4 @@
-"""The files that every artifact has: its rows, its chunks and its vectors, mapped into memory and never copied.
+"""Contents of an artifact: its rows, its chunks and its vectors, mapped into memory and never copied.
 
 The row number of a document is its place in `rows.arrow`; a chunk names its document by it. The ordinal of a chunk is
 its place in `chunks.arrow` and in `vectors.npy` (NumPy's own format, normalised float32). Indexes know ordinals only.
@@ -94,9 +94,6 @@ class Contents:
     def read_chunks(self, ordinals: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         return self._chunks.read(ordinals, columns)
 
-    def take_chunks(self, ordinals: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        return self._chunks.take(ordinals, columns)
-
 
 class _Batches:
     """An Arrow file, mapped. Few rows are taken from their batches: `Table.take` joins all of them first (8 ms)."""
@@ -147,8 +144,8 @@ def mapped(path: Path) -> Vectors:
 
 def write_contents(source: ArtifactSource, folder: Path) -> Counts:
     """Write the three files, or raise `BuildRefused` with what does not fit."""
-    with ThreadPoolExecutor(1) as beside:
-        writing = beside.submit(_write_vectors, folder / VECTORS, source)
+    with ThreadPoolExecutor(1) as writers:
+        writing = writers.submit(_write_vectors, folder / VECTORS, source)
         rows = _write_batches(folder / ROWS, source.schema, source.rows)
         chunks, documents = _write_chunks(folder / CHUNKS, source.chunks, rows)
         vectors = writing.result()
@@ -230,6 +227,6 @@ def _write_vectors(path: Path, source: ArtifactSource) -> int:
 
 
 def _write_header(file: BinaryIO, rows: int, dims: int) -> int:
-    told = {"descr": "<f4", "fortran_order": False, "shape": (rows, dims)}
-    np.lib.format.write_array_header_2_0(file, told)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dims)}
+    np.lib.format.write_array_header_2_0(file, header)
     return file.tell()

@@ -1,4 +1,4 @@
-"""Which versions of which engines wrote an artifact, and which of them the engines here can read."""
+"""Engine versions: those that wrote an artifact, and those that can read it here."""
 
 from __future__ import annotations
 

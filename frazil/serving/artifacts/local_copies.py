@@ -1,4 +1,4 @@
-"""A server's local copies of artifacts: fetched beside, verified, then given their name.
+"""Local copies of artifacts: fetched into a temporary folder, verified, then renamed.
 
 What is there under its name is whole. A file that another local generation has already is linked instead of fetched.
 """

@@ -1,4 +1,4 @@
-"""What an artifact says about itself: where its rows come from, what it holds, and the hash of every file.
+"""Manifest of an artifact: where its rows come from, what it holds, and the hash of every file.
 
 The manifest is written last, so a folder without one is no artifact. Its own size and hash, the seal, stand in the
 registry: whoever loads an artifact begins there, and trusts nothing in the folder that the seal does not lead to.
@@ -131,10 +131,10 @@ class ManifestUnreadable(FrazilError):
 
 def decode_manifest(raw: bytes) -> Manifest:
     try:
-        told = msgspec.json.decode(raw, type=dict[str, Any]).get("format")
-        if told != FORMAT:
+        format = msgspec.json.decode(raw, type=dict[str, Any]).get("format")
+        if format != FORMAT:
             raise ManifestUnreadable(
-                f"this artifact has the format {told!r}, and this version reads {FORMAT}",
+                f"this artifact has the format {format!r}, and this version reads {FORMAT}",
                 code="artifact_format",
                 hint="build the table's artifact again",
             )

@@ -1,4 +1,4 @@
-"""The artifacts of one table as the registry knows them, and the rules by which each passes through its life.
+"""Register of the artifacts of one table, and the rules by which their states change.
 
 building → candidate → current → previous → stale → removing, and away. Everything here is a pure function of the
 document and the time; `shelf.py` carries it out. At most one artifact is current and at most one is previous.
@@ -241,7 +241,7 @@ class Policy:
     silent_seconds: float = 6 * 3_600.0
     """A builder without a sign of life for so long is dead; so is whoever left files that no register names."""
     lease_seconds: float = 120.0
-    """A reader that did not say for so long what it serves is gone."""
+    """A reader whose lease is older than this is gone."""
 
 
 def to_remove(register: Register, policy: Policy, now: float, held: Collection[str]) -> Iterable[ArtifactEntry]:

@@ -1,8 +1,8 @@
-"""The shelf of a table: its artifacts on the bucket, and the one document of the registry that is the truth about them.
+"""Shelf of a table: its artifacts on the bucket, and the one document of the registry that is the truth about them.
 
 Every step is: the document first where something begins, last where something is complete. So whatever is killed,
 files without an entry and entries without all files are known for what they are, and `tidy` removes them. Tags on the
-objects follow the document; they tell people and the store's own rules, and nothing here is decided by them.
+objects follow the document; they are for people and for the store's own rules; nothing here is decided by them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, Misconfigured, NotFound, Unavailable
-from frazil.serving.artifacts.documents import Documents, change
+from frazil.registry import Registry, update_document
 from frazil.serving.artifacts.manifest import MANIFEST, seal_of
 from frazil.serving.artifacts.register import READABLE, ArtifactEntry, ArtifactState, Policy, Register, to_remove
 from frazil.serving.artifacts.verify import verify_artifact
@@ -32,20 +32,20 @@ _SIGN_OF_LIFE_SECONDS = 30.0
 _FORGOTTEN_LEASES = 30
 
 
-def open_shelf(documents: Documents, warehouse: Warehouse, table: str, settings: SearchSettings) -> Shelf:
+def open_shelf(registry: Registry, warehouse: Warehouse, table: str, settings: SearchSettings) -> Shelf:
     """The shelf of a table in this warehouse, by the rules of the settings; `documents` is the lake's registry."""
     policy = Policy(keep=settings.keep_artifacts, grace_seconds=settings.grace_seconds)
-    return Shelf(documents, open_objects(warehouse, PREFIX), table, policy=policy)
+    return Shelf(registry, open_objects(warehouse, PREFIX), table, policy=policy)
 
 
-def shelf_names(documents: Documents) -> list[str]:
+def shelf_names(registry: Registry) -> list[str]:
     """All shelves that ever had an artifact."""
-    return [document.key.removeprefix(_REGISTERS) for document in documents.list(_REGISTERS)]
+    return [document.key.removeprefix(_REGISTERS) for document in registry.list(_REGISTERS)]
 
 
 @dataclass(frozen=True)
 class Lease:
-    """What one server serves or is about to fetch, as it said last."""
+    """The artifacts that one server serves or is about to fetch."""
 
     reader: str
     generations: tuple[str, ...]
@@ -71,7 +71,7 @@ class Shelf:
 
     def __init__(
         self,
-        documents: Documents,
+        registry: Registry,
         objects: Objects,
         table: str,
         *,
@@ -81,13 +81,13 @@ class Shelf:
         self.table = table
         self.objects = objects
         self.policy = policy or Policy()
-        self._documents = documents
+        self._registry = registry
         self._clock = clock
         self._key = _REGISTERS + table
         self._leases = f"artifact-reader/{table}/"
 
     def register(self) -> Register:
-        document = self._documents.get(self._key)
+        document = self._registry.get(self._key)
         return Register(self.table) if document is None else Register.decode(self.table, document.body)
 
     def publish(self, folder: Path) -> ArtifactEntry:
@@ -97,10 +97,10 @@ class Shelf:
         generation = manifest.generation
         self._change(lambda register: register.entered(manifest, seal, self._clock()))
         crash_point("artifact_entered")
-        told_at = self._clock()
+        touched_at = self._clock()
         for path in (*(file.path for file in manifest.files), MANIFEST):
-            if self._clock() - told_at > _SIGN_OF_LIFE_SECONDS:
-                told_at = self._clock()
+            if self._clock() - touched_at > _SIGN_OF_LIFE_SECONDS:
+                touched_at = self._clock()
                 self._change(lambda register: register.touched(generation, self._clock()))
             self.objects.put_file(self.key(generation, path), folder / path, tags=self._tags(generation, "building"))
             crash_point("artifact_file_uploaded")
@@ -129,12 +129,12 @@ class Shelf:
         return register.current
 
     def serve(self, reader: str, generations: Iterable[str], *, serving: str = "") -> Register:
-        """Say what this reader holds now, and which of these answers; to be said again well within `lease_seconds`.
+        """Write the lease of this reader: what it holds, and which of these answers. It lasts `lease_seconds`.
 
         The register comes back as it is after that: what is readable in it stays until the lease ends.
         """
         lease = Lease(reader, tuple(generations), self._clock(), serving)
-        change(self._documents, self._leases + reader, lambda _: msgspec.json.encode(lease))
+        update_document(self._registry, self._leases + reader, lambda _: msgspec.json.encode(lease))
         return self.register()
 
     def take(self, reader: str, generation: str, *, beside: Iterable[str] = (), serving: str = "") -> ArtifactEntry:
@@ -146,15 +146,15 @@ class Shelf:
 
     def leave(self, reader: str) -> None:
         """It serves nothing any more."""
-        document = self._documents.get(self._leases + reader)
+        document = self._registry.get(self._leases + reader)
         if document is not None:
             with contextlib.suppress(Conflict):
-                self._documents.delete(document.key, document.version)
+                self._registry.delete(document.key, document.version)
 
     def leases(self) -> list[Lease]:
         """Of all readers that are alive."""
-        told = [msgspec.json.decode(document.body, type=Lease) for document in self._documents.list(self._leases)]
-        return [lease for lease in told if self._clock() - lease.at <= self.policy.lease_seconds]
+        leases = [msgspec.json.decode(document.body, type=Lease) for document in self._registry.list(self._leases)]
+        return [lease for lease in leases if self._clock() - lease.at <= self.policy.lease_seconds]
 
     def tidy(self) -> Tidied:
         """Remove what is due, and what the dead left behind. Nothing current or previous is ever touched.
@@ -165,7 +165,7 @@ class Shelf:
         # In this order: an artifact gets its entry before its first file, so one that is in the listing and not in the
         # register has none any more.
         there = self._listed()
-        document = self._documents.get(self._key)
+        document = self._registry.get(self._key)
         if document is None:
             # Without a register nothing is known: its database may be new, and the files somebody's only copy.
             return Tidied(unfinished=unfinished)
@@ -201,7 +201,7 @@ class Shelf:
         return f"{self.table}/{generation}/{path}"
 
     def _remove(self, due: ArtifactEntry) -> bool:
-        """First the register says so, then the manifest goes, then the rest, then the entry."""
+        """First the register is changed, then the manifest goes, then the rest, then the entry."""
         now = self._clock()
 
         def doom(register: Register) -> Register:
@@ -212,9 +212,9 @@ class Shelf:
         if entry is None or entry.state is not ArtifactState.REMOVING:
             return False
         crash_point("artifact_doomed")
-        # A reader says what it takes before it looks at the register, and we say what we remove before we look at the
-        # readers: one of the two sees the other. There is no way back from here, as another may be deleting already;
-        # who began to read before can finish.
+        # A reader writes its lease before it reads the register, and the removal is in the register before the leases
+        # are read: one of the two sees the other. There is no way back from here, as another process may be deleting
+        # already; a reader that began before can finish.
         if due.generation in self._held():
             return False
         keys = [found.key for found in self.objects.list(self.key(due.generation, ""))]
@@ -248,11 +248,11 @@ class Shelf:
         return {generation for lease in self.leases() for generation in lease.generations}
 
     def _forget_readers(self) -> None:
-        for document in self._documents.list(self._leases):
+        for document in self._registry.list(self._leases):
             lease = msgspec.json.decode(document.body, type=Lease)
             if self._clock() - lease.at > _FORGOTTEN_LEASES * self.policy.lease_seconds:
                 with contextlib.suppress(Conflict):
-                    self._documents.delete(document.key, document.version)
+                    self._registry.delete(document.key, document.version)
 
     def _must_be_there(self, generation: str, sizes: dict[str, int]) -> None:
         prefix = self.key(generation, "")
@@ -272,10 +272,10 @@ class Shelf:
             wanted = self._tags(entry.generation, entry.state.value)
             # The register has moved already and this is only information: the next `tidy` makes up for it.
             with contextlib.suppress(NotFound, Unavailable, Misconfigured):
-                told = self.objects.tags(self.key(entry.generation, MANIFEST))
-                if told is None:
+                tags = self.objects.tags(self.key(entry.generation, MANIFEST))
+                if tags is None:
                     return []
-                if told == wanted:
+                if tags == wanted:
                     continue
                 keys = [found.key for found in self.objects.list(self.key(entry.generation, ""))]
                 for key in sorted(keys, key=lambda key: key.endswith(f"/{MANIFEST}")):
@@ -294,5 +294,5 @@ class Shelf:
             result = step(before)
             return None if result == before else result.encode()
 
-        change(self._documents, self._key, next_body)
+        update_document(self._registry, self._key, next_body)
         return result

@@ -1,7 +1,7 @@
-"""Verify: nothing of an artifact is served before every byte of it is what its builder wrote.
+"""Verification: nothing of an artifact is served before every byte of it is what its builder wrote.
 
-The chain begins at the registry: its seal proves the manifest, the manifest proves every file, and then the engines
-are asked what they hold and the questions whose answers are known.
+The chain begins at the registry: its seal proves the manifest, the manifest proves every file, then the counts
+and canaries of the engines are checked.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def verify_artifact(
 ) -> Manifest:
     """The manifest of the artifact in this folder, if all is well; else `ArtifactRefused`.
 
-    Without a `seal` the manifest is only as good as the folder. `parts` are opened, counted and asked their canaries;
-    without them only files are looked at.
+    Without a `seal` the manifest is only as good as the folder. `parts` are opened, counted and
+    checked by their canaries; without them only files are looked at.
     """
     manifest, faults = inspect(folder, table=table, generation=generation, seal=seal, parts=parts, engines=engines)
     if faults or manifest is None:
@@ -115,11 +115,11 @@ def _wrong_artifact(manifest: Manifest, table: str, generation: str | None) -> I
 
 
 def _wrong_files(folder: Path, manifest: Manifest) -> Iterator[Fault]:
-    told = {file.path: file for file in manifest.files}
+    listed = {file.path: file for file in manifest.files}
     found = {path.relative_to(folder).as_posix(): path.lstat() for path in folder.rglob("*")}
     there = {path: seen for path, seen in found.items() if not stat.S_ISDIR(seen.st_mode)}
     whole = []
-    for path, file in told.items():
+    for path, file in listed.items():
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             yield Fault("artifact_manifest_damaged", f"its manifest names {path}, which is not in its folder", path)
         elif path not in there or not stat.S_ISREG(there[path].st_mode):
@@ -128,13 +128,13 @@ def _wrong_files(folder: Path, manifest: Manifest) -> Iterator[Fault]:
             yield Fault("artifact_file_size", f"{path} has {size} bytes instead of {file.size}", path)
         else:
             whole.append(path)
-    for path in there.keys() - told.keys() - {MANIFEST}:
+    for path in there.keys() - listed.keys() - {MANIFEST}:
         if not (_LOCKS.fullmatch(PurePosixPath(path).name) and there[path].st_size == 0):
             yield Fault("artifact_file_extra", f"{path} does not belong to it", path)
     # In one thread: a server goes on answering meanwhile, and hashing on both of two cores is what its slowest answers
     # waited for.
     for file in hashed(folder, whole, threads=1):
-        if file.sha256 != told[file.path].sha256:
+        if file.sha256 != listed[file.path].sha256:
             yield Fault("artifact_file_hash", f"{file.path} is not what its builder wrote", file.path)
 
 

@@ -1,4 +1,4 @@
-"""Build: one state of a table becomes an immutable folder, or nothing at all.
+"""Writing of an artifact: one state of a table becomes an immutable folder, or nothing at all.
 
 The manifest is the last file, and names the hash of every other. Whatever goes wrong before leaves no artifact.
 """
@@ -119,7 +119,7 @@ def _build(source: ArtifactSource, folder: Path, parts: Sequence[ArtifactPart], 
 
 
 def _proven(part: ArtifactPart, folder: Path, contents: Contents, counts: Counts) -> Sequence[Canary]:
-    """What was written is opened again: it must hold all that went in, and know the answers that it will be asked."""
+    """What was written is opened again: it must hold all that went in, and answer its canaries."""
     opened = part.open(folder)
     try:
         wanted = getattr(counts, part.holds)

@@ -26,12 +26,12 @@ _MOST_DOUBLINGS = 20
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The last build of a shelf that was asked for."""
+class _SubmittedBuild:
+    """The last build of a shelf that was submitted."""
 
     job: str
     at: datetime
-    news: Unbuilt
+    unbuilt: Unbuilt
     current: str | None
     """The generation that was current then."""
     failures: int = 0
@@ -44,11 +44,11 @@ class Unbuilt:
     rows: int
     commits: int
 
-    def since(self, asked: _Asked | None, entry: ArtifactEntry | None) -> Unbuilt:
-        """The same without what was there when a build was asked for that made no other artifact."""
-        if asked is None or (entry is not None and entry.generation != asked.current):
+    def since(self, submitted: _SubmittedBuild | None, entry: ArtifactEntry | None) -> Unbuilt:
+        """The same without what was there when a build was submitted that made no other artifact."""
+        if submitted is None or (entry is not None and entry.generation != submitted.current):
             return self
-        return Unbuilt(self.rows - asked.news.rows, self.commits - asked.news.commits)
+        return Unbuilt(self.rows - submitted.unbuilt.rows, self.commits - submitted.unbuilt.commits)
 
 
 class BuildTrigger(TableTrigger):
@@ -62,7 +62,7 @@ class BuildTrigger(TableTrigger):
         super().__init__(lake, BUILD.name, is_on=settings.build_seconds > 0)
         self._settings = settings
         self._every = timedelta(seconds=settings.build_seconds)
-        self._asked: dict[str, _Asked] = {}
+        self._submitted: dict[str, _SubmittedBuild] = {}
         self._locations: Mapping[str, str] = {}
         self._shelves: dict[str, tuple[str, Profile | None]] = {}
         """The table of each shelf, and the profile where it has one of its own."""
@@ -87,52 +87,62 @@ class BuildTrigger(TableTrigger):
         table = self._lake.table(name, location=self._locations[name])
         if not is_searched(table.spec):
             return True
-        asked = self._after(shelf)
+        submitted = self._after(shelf)
         opened = open_shelf(self._lake.registry, self._lake.warehouse, shelf, self._settings)
         entry = opened.register().current
         if was_withdrawn(opened, table) and not self._is_unfolded(table):
             return True
-        news = self._news(table, entry, opened, model_of(table.spec, profile))
-        if news is None:
+        unbuilt = self._unbuilt(table, entry, opened, model_of(table.spec, profile))
+        if unbuilt is None:
             return True
-        if not self._is_due(entry, asked, news, now):
+        if not self._is_due(entry, submitted, unbuilt, now):
             return False
         params = BuildRequest(table=name, profile=_name(profile)).params()
         job = submit_job(self._lake.registry, BUILD.name, name, params, asked_by="cadence")
-        self._asked[shelf] = _Asked(
-            job.id, now, news, entry.generation if entry else None, asked.failures if asked is not None else 0
+        self._submitted[shelf] = _SubmittedBuild(
+            job.id,
+            now,
+            unbuilt,
+            entry.generation if entry else None,
+            submitted.failures if submitted is not None else 0,
         )
         return False
 
-    def _after(self, shelf: str) -> _Asked | None:
+    def _after(self, shelf: str) -> _SubmittedBuild | None:
         """The last build that was submitted, with what became of it."""
-        asked = self._asked.get(shelf)
-        if asked is None or not asked.job:
-            return asked
+        submitted = self._submitted.get(shelf)
+        if submitted is None or not submitted.job:
+            return submitted
         try:
-            told = job_status(self._lake.registry, asked.job)
+            status = job_status(self._lake.registry, submitted.job)
         except NotFound:
-            return asked
-        if following := told.get("continued_by"):
-            asked = replace(asked, job=following)
-        elif told["state"] in ("failed", "done"):
-            asked = replace(asked, job="", failures=asked.failures + 1 if told["state"] == "failed" else 0)
-        self._asked[shelf] = asked
-        return asked
+            return submitted
+        if following := status.get("continued_by"):
+            submitted = replace(submitted, job=following)
+        elif status["state"] in ("failed", "done"):
+            submitted = replace(
+                submitted, job="", failures=submitted.failures + 1 if status["state"] == "failed" else 0
+            )
+        self._submitted[shelf] = submitted
+        return submitted
 
-    def _is_due(self, entry: ArtifactEntry | None, asked: _Asked | None, news: Unbuilt, now: datetime) -> bool:
-        if asked is not None and asked.failures:
-            return now - asked.at >= min(self._every * (1 << min(asked.failures - 1, _MOST_DOUBLINGS)), _LONGEST)
-        times = [] if asked is None else [asked.at]
+    def _is_due(
+        self, entry: ArtifactEntry | None, submitted: _SubmittedBuild | None, unbuilt: Unbuilt, now: datetime
+    ) -> bool:
+        if submitted is not None and submitted.failures:
+            return now - submitted.at >= min(
+                self._every * (1 << min(submitted.failures - 1, _MOST_DOUBLINGS)), _LONGEST
+            )
+        times = [] if submitted is None else [submitted.at]
         if entry is not None:
             times.append(datetime.fromtimestamp(entry.entered_at, UTC))
         if not times or now - max(times) >= self._every:
             return True
-        new = news.since(asked, entry)
+        new = unbuilt.since(submitted, entry)
         many_rows, many_commits = self._settings.build_after_rows, self._settings.build_after_commits
         return bool(many_rows and new.rows >= many_rows) or bool(many_commits and new.commits >= many_commits)
 
-    def _news(self, table: LakeTable, entry: ArtifactEntry | None, shelf: Shelf, model: str) -> Unbuilt | None:
+    def _unbuilt(self, table: LakeTable, entry: ArtifactEntry | None, shelf: Shelf, model: str) -> Unbuilt | None:
         """What is new since the artifact; None if nothing is."""
         fed = load_entity(self._lake, table.name).history if table.spec.kind == "entity" else table
         if fed.snapshot_id is None:
@@ -148,15 +158,15 @@ class BuildTrigger(TableTrigger):
             is_same = False
         if is_same and is_declared_alike(shelf, entry, table.spec, model):
             return None
-        return news_since(fed, entry)
+        return unbuilt_since(fed, entry)
 
     def _is_unfolded(self, table: LakeTable) -> bool:
         """Whether an entity has events that are not in its base yet: what is built then was never withdrawn."""
         return table.spec.kind == "entity" and load_entity(self._lake, table.name).unfolded_rows > 0
 
 
-def news_since(fed: LakeTable, entry: ArtifactEntry) -> Unbuilt:
-    """What was committed since the artifact was cut, as far as the snapshots that are left can tell."""
+def unbuilt_since(fed: LakeTable, entry: ArtifactEntry) -> Unbuilt:
+    """What was committed since the artifact was cut, as far as the remaining snapshots show."""
     commits, before = 0, 0
     for snapshot in fed.snapshots():
         is_known = snapshot.watermark is not None and snapshot.watermark <= entry.cut.watermark

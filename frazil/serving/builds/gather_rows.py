@@ -1,4 +1,4 @@
-"""The rows of one snapshot as what an artifact is made of: current rows, their chunks, and the vector of each chunk.
+"""Gathered rows of one snapshot, the source of an artifact: current rows, their chunks, and the vector of each chunk.
 
 Rows are read once. They and their chunks wait in files beside the artifact, those with a vector apart from those
 without, until all are known; the vectors are put into a mapped file. So a table may be larger than memory.
@@ -25,7 +25,7 @@ from frazil.serving.builds.plan import BuildPlan
 from frazil.serving.builds.stored_vectors import StoredVectors, VectorCounts
 
 _ROWS, _WITH, _WITHOUT, _VECTORS = "rows.arrow", "with.arrow", "without.arrow", "vectors.raw"
-_TELL_ROWS = 20_000
+_PROGRESS_ROWS = 20_000
 _BLOCK = 8_192
 
 
@@ -38,19 +38,19 @@ class Gathered:
 
 
 def gather(plan: BuildPlan, folder: Path, report_progress: ProgressCallback) -> Gathered:
-    """Read the snapshot into files of this folder, and say what they are to an artifact."""
+    """Read the snapshot into files of this folder; the source of an artifact."""
     schema = _schema(plan)
     stored = StoredVectors(plan)
     spill = _Spill(folder, schema, stored)
-    read, told, total = 0, 0, sum(part.rows for part in plan.rows.ranges)
+    read, reported, total = 0, 0, sum(part.rows for part in plan.rows.ranges)
     with spill:
         for part in plan.rows.ranges:
             for rows in read_range(plan.rows.plan, part, schema):
                 read += rows.num_rows
                 there = without_deleted(rows)
                 spill.add(there, user_vector_chunks(plan.spec, there)[0] if plan.is_own else cut_rows(plan.spec, there))
-                if read - told >= _TELL_ROWS:
-                    told = read
+                if read - reported >= _PROGRESS_ROWS:
+                    reported = read
                     report_progress({"read": read, "of": total})
     homes = np.concatenate([np.empty(0, np.int64), *spill.homes])
     vectors, taken = _placed(stored, homes, plan.model.dims, folder / _VECTORS)

@@ -1,4 +1,4 @@
-"""A build from its request to its report: fold, embed, build, publish, promote, tell. Doing it again finishes it.
+"""Build jobs, from request to report: fold, embed, build, publish, promote, announce. A second run finishes the first.
 
 Until an artifact is promoted the one before it is current. What a kill leaves of an unfinished one, on this machine or
 on the bucket, is removed by the builds and the clean-ups that come after.
@@ -27,9 +27,9 @@ from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
 from frazil.serving.builds.kept_vectors import NAMES, keep
 from frazil.serving.builds.model_choice import model_of, must_be_of
-from frazil.serving.builds.plan import BuildPlan
-from frazil.serving.builds.process import BuildProcess
+from frazil.serving.builds.plan import BuildOrder
 from frazil.serving.builds.readiness import BuildInput, build_input, is_built, planned, wanted_index
+from frazil.serving.child_tasks import ChildCancelled, ChildCodes, ChildTasks
 from frazil.serving.profiles import Profile, Profiles
 from frazil.serving.settings import SearchSettings
 
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 KEPT = "kept"
 """Below the folder of builds: the vectors that they keep, a folder for each shelf."""
+_CODES = ChildCodes("build_process_lost", "build_process_killed", "build_out_of_memory")
 _LOOK_SECONDS = 0.1
 _ROUNDS = 3
 _TURN_SECONDS = 60.0
@@ -45,43 +46,47 @@ _TURN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class BuildServices:
-    """What others do for a build."""
+    """Services of other rooms for a build."""
 
     fold: Callable[[str], None]
     """Fold all of an entity's history that is there."""
     embed: Callable[[LakeTable, str], Job]
-    """Ask for a run of this model over the table."""
+    """Submit an embed job of this model over the table."""
     announce: Callable[[str, str], None]
-    """Tell the servers of a shelf that it has a new generation."""
+    """Announce a new generation to the servers of a shelf."""
 
 
-class Builds:
-    """Does the jobs of kind `build`, one at a time."""
+class BuildHandler:
+    """Runs the jobs of kind `build`, one at a time."""
 
     def __init__(
         self,
         lake: Lake,
         settings: SearchSettings,
         folder: Path,
-        hands: BuildServices,
+        services: BuildServices,
         *,
         turn_seconds: float = _TURN_SECONDS,
     ) -> None:
         self.lake = lake
         self.settings = settings
         self.folder = folder
-        self.hands = hands
+        self.services = services
         self.turn_seconds = turn_seconds
-        self.process = BuildProcess()
+        self.tasks = ChildTasks(_CODES)
 
     def cancel(self) -> None:
-        self.process.cancel()
+        self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        return _Run(self, job, BuildTurn.parse(job.params), report_progress).run()
+        try:
+            with self.tasks.job():
+                return _Run(self, job, BuildTurn.parse(job.params), report_progress).run()
+        except ChildCancelled:
+            raise Unavailable("the build was cancelled", code="build_given_up", hint="it is done again") from None
 
 
-class _Waits(Exception):
+class WaitsForVectors(Exception):
     """Its vectors take longer than a turn."""
 
     def __init__(self, embedding: str) -> None:
@@ -92,62 +97,62 @@ class _Waits(Exception):
 class _Run:
     """One try of one job."""
 
-    def __init__(self, builds: Builds, job: Job, asked: BuildTurn, report_progress: ProgressCallback) -> None:
+    def __init__(self, builds: BuildHandler, job: Job, request: BuildTurn, report_progress: ProgressCallback) -> None:
         self._builds = builds
         self._lake = builds.lake
         self._job = job
-        self._asked = asked
+        self._request = request
         self._report_progress = report_progress
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
-        table = self._lake.table(self._asked.table)
-        profile = None if self._asked.profile is None else Profiles(self._lake.registry).get(self._asked.profile)
+        table = self._lake.table(self._request.table)
+        profile = None if self._request.profile is None else Profiles(self._lake.registry).get(self._request.profile)
         if profile is not None:
             must_be_of(profile, table.spec)
         model = model_of(table.spec, profile)
         name = table.name if profile is None else profile.shelf
-        told = {"table": table.spec.short_name, "shelf": name.removeprefix("main."), "model": model}
+        described = {"table": table.spec.short_name, "shelf": name.removeprefix("main."), "model": model}
         if table.snapshot_id is None and table.spec.kind != "entity":
-            return {**told, "built": False, "because": "the table has no rows yet", "complete": True}
+            return {**described, "built": False, "because": "the table has no rows yet", "complete": True}
         self._fold(table)
         try:
             found = self._embedded(model)
-        except _Waits as waits:
-            rest = structs.replace(self._asked, embedding=waits.embedding)
+        except WaitsForVectors as waiting:
+            rest = structs.replace(self._request, embedding=waiting.embedding)
             next_job = submit_job(
                 self._lake.registry, BUILD.name, self._job.subject, rest.params(), asked_by=self._job.asked_by
             )
-            return {**told, "built": False, "complete": False, "continued_by": next_job.id}
+            return {**described, "built": False, "complete": False, "continued_by": next_job.id}
         if found is None:
-            return {**told, "built": False, "because": "the table has no rows yet", "complete": True}
+            return {**described, "built": False, "because": "the table has no rows yet", "complete": True}
         shelf = open_shelf(self._lake.registry, self._lake.warehouse, name, self._builds.settings)
-        return {**told, **self._build(found, shelf, profile), "complete": True}
+        return {**described, **self._build(found, shelf, profile), "complete": True}
 
     def _fold(self, table: LakeTable) -> None:
         if table.spec.kind == "entity":
             began = time.monotonic()
-            self._builds.hands.fold(table.name)
+            self._builds.services.fold(table.name)
             self._took("fold", began)
         crash_point("build_folded")
 
     def _embedded(self, model: str) -> BuildInput | None:
         """The newest snapshot of which every chunk is known; None for a table that has none."""
         began = time.monotonic()
-        embedding = self._asked.embedding
+        embedding = self._request.embedding
         for number in range(_ROUNDS):
-            table = self._lake.table(self._asked.table)
+            table = self._lake.table(self._request.table)
             if table.snapshot_id is None:
                 return None
             found = build_input(self._lake, table, model, newest_only=number == 0)
             if found is not None:
                 self._took("embed", began)
                 return found
-            self._wait_for(embedding or self._builds.hands.embed(table, model).id)
+            self._wait_for(embedding or self._builds.services.embed(table, model).id)
             embedding = None
         raise Unavailable(
-            f"{self._asked.table} changes faster than it can be embedded",
+            f"{self._request.table} changes faster than it can be embedded",
             code="build_overtaken",
             hint="it is tried again; keep more snapshots (pipeline.snapshot_budget)",
         )
@@ -155,28 +160,27 @@ class _Run:
     def _wait_for(self, embedding: str) -> None:
         crash_point("build_embedding_asked")
         while True:
-            told = job_status(self._lake.registry, embedding)
-            if told["state"] == "failed":
-                error = told["error"]
+            status = job_status(self._lake.registry, embedding)
+            if status["state"] == "failed":
+                error = status["error"]
                 # Not as what may pass: it was tried several times already.
                 raise FrazilError(
-                    f"its text could not be embedded: {error['message']}",
+                    f"the text could not be embedded: {error['message']}",
                     code=error["code"],
                     hint=error["hint"],
                     details=error.get("details"),
                 )
-            if told["state"] == "done":
-                if told.get("continued_by") is None:
+            if status["state"] == "done":
+                if status.get("continued_by") is None:
                     return
-                embedding = told["continued_by"]
+                embedding = status["continued_by"]
                 continue
-            if self._builds.process.is_over:
-                raise Unavailable("the pipeline ends", code="build_given_up", hint="the build is done again")
-            progress = told.get("progress") or {}
+            self._builds.tasks.check()
+            progress = status.get("progress") or {}
             if "looked_at" in progress:
                 self._report_progress({"embedded_rows": progress["looked_at"], "of": progress.get("of", 0)})
             if time.monotonic() - self._began > self._builds.turn_seconds and self._others_wait():
-                raise _Waits(embedding)
+                raise WaitsForVectors(embedding)
             time.sleep(_LOOK_SECONDS)
 
     def _others_wait(self) -> bool:
@@ -187,21 +191,22 @@ class _Run:
         kept = builds.folder / KEPT / shelf.table
         index = wanted_index(self._lake, shelf.table, found.model.name, profile)
         plan = planned(self._lake, found, shelf.table, index=index, vss=builds.settings.duckdb_vss, kept=kept)
-        if not self._asked.force and (current := is_built(shelf, plan, found.table)) is not None:
-            return {"built": False, "because": "nothing has changed since", **_told(current), **self._times()}
+        if not self._request.force and (current := is_built(shelf, plan, found.table)) is not None:
+            return {"built": False, "because": "nothing has changed since", **_entry_fields(current), **self._times()}
         with workplace(builds.folder / "work") as place:
             crash_point("build_begun")
-            report = builds.process.build(plan, place, new_generation(), self._report_progress)
+            order = BuildOrder(plan, place, new_generation())
+            report = builds.tasks.run(order, report_progress=self._report_progress)
             self._seconds |= report["seconds"]
-            manifest = decode_manifest((place / "artifact" / MANIFEST).read_bytes())
-            entry = self._published(shelf, place / "artifact")
-            self._keep(kept, place, manifest, plan)
+            manifest = decode_manifest((order.artifact / MANIFEST).read_bytes())
+            entry = self._published(shelf, order.artifact)
+            self._keep(kept, order, manifest)
         is_current = self._promoted(shelf, entry)
         self._tidy(shelf)
         return {
             "built": True,
             "is_current": is_current,
-            **_told(entry),
+            **_entry_fields(entry),
             "vectors_kept": report["taken"]["kept"],
             "vectors_read": report["taken"]["read"],
             "index": manifest.index,
@@ -216,9 +221,9 @@ class _Run:
         self._took("publish", began)
         return entry
 
-    def _keep(self, kept: Path, place: Path, manifest: Manifest, plan: BuildPlan) -> None:
+    def _keep(self, kept: Path, order: BuildOrder, manifest: Manifest) -> None:
         with suppress(OSError):  # it only saves time
-            keep(kept, place / "artifact", place / "spill" / NAMES, manifest, plan.origin)
+            keep(kept, order.artifact, order.spill / NAMES, manifest, order.plan.origin)
 
     def _promoted(self, shelf: Shelf, entry: ArtifactEntry) -> bool:
         """Whether it is current now, and not one that another built of newer rows meanwhile."""
@@ -230,17 +235,17 @@ class _Run:
             return False
         crash_point("build_promoted")
         try:
-            self._builds.hands.announce(shelf.table, entry.generation)
+            self._builds.services.announce(shelf.table, entry.generation)
         except FrazilError as error:
             # Servers look by themselves every few seconds; it is not worth a build.
-            log.warning("cannot announce %s of %s: %s", entry.generation, shelf.table, error)
+            log.warning("artifact announcement failed of %s of %s: %s", entry.generation, shelf.table, error)
         return True
 
     def _tidy(self, shelf: Shelf) -> None:
         try:
             shelf.tidy()
         except FrazilError as error:
-            log.warning("cannot tidy the artifacts of %s: %s", shelf.table, error)
+            log.warning("artifact clean-up failed of %s: %s", shelf.table, error)
 
     def _took(self, step: str, began: float) -> None:
         self._seconds[step] = round(self._seconds.get(step, 0.0) + time.monotonic() - began, 3)
@@ -249,7 +254,7 @@ class _Run:
         return {"seconds": round(time.monotonic() - self._began, 3), "steps": self._seconds}
 
 
-def _told(entry: ArtifactEntry) -> dict[str, Any]:
+def _entry_fields(entry: ArtifactEntry) -> dict[str, Any]:
     counts = entry.counts
     return {
         "generation": entry.generation,

@@ -1,4 +1,4 @@
-"""Vectors that a build keeps on its machine for the next one, which then reads from the bucket only what is new.
+"""Kept vectors: those that a build leaves on its machine for the next one, which reads only new ones from the bucket.
 
 The file is that of the artifact, linked and not copied; the names of its chunks lie beside it. It is worth nothing but
 time: whatever is wrong with it, the build reads all vectors from the table.
@@ -28,7 +28,7 @@ from frazil.serving.builds.plan import Origin
 
 NAMES = "names.arrow"
 NAME_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False)])
-_TOLD = "kept.json"
+_MANIFEST = "kept.json"
 _UNFINISHED = ".kept-"
 _DEAD_SECONDS = 3_600.0
 
@@ -51,9 +51,9 @@ class KeptVectors:
     @classmethod
     def opened(cls, folder: Path) -> KeptVectors | None:
         """The vectors in this folder, if they still are what was kept."""
-        told = told_in(folder)
+        manifest = kept_manifest(folder)
         try:
-            if told is None or hashed(folder, [file.path for file in told.files]) != told.files:
+            if manifest is None or hashed(folder, [file.path for file in manifest.files]) != manifest.files:
                 return None
             return cls(folder)
         except OSError:  # another build took its place
@@ -66,9 +66,9 @@ class KeptVectors:
         return np.concatenate([np.empty((0, 2), np.uint64), *found])
 
 
-def told_in(folder: Path) -> KeptManifest | None:
+def kept_manifest(folder: Path) -> KeptManifest | None:
     try:
-        return msgspec.json.decode((folder / _TOLD).read_bytes(), type=KeptManifest)
+        return msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=KeptManifest)
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -88,8 +88,8 @@ def keep(place: Path, artifact: Path, names: Path, manifest: Manifest, origin: O
         os.link(artifact / VECTORS, unfinished / VECTORS)
         os.link(names, unfinished / NAMES)
         vectors = next(file for file in manifest.files if file.path == VECTORS)
-        told = KeptManifest(manifest.generation, manifest.model, origin, (vectors, *hashed(unfinished, [NAMES])))
-        (unfinished / _TOLD).write_bytes(msgspec.json.encode(told))
+        kept = KeptManifest(manifest.generation, manifest.model, origin, (vectors, *hashed(unfinished, [NAMES])))
+        (unfinished / _MANIFEST).write_bytes(msgspec.json.encode(kept))
         crash_point("build_before_keep")
         unfinished.rename(place / manifest.generation)
     finally:

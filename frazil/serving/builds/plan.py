@@ -1,4 +1,4 @@
-"""What a build is to do, decided before it begins: it crosses a process border, and holds the store's keys."""
+"""Build plan, decided before the build begins: it crosses a process border, and holds the store's keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from frazil.embedding import OWN
 from frazil.events.declaration import TableSpec
 from frazil.lake.bulk import FilePlan, FileRange
+from frazil.registry import ProgressCallback
 from frazil.serving.artifacts.manifest import ArtifactModel, SourceState
 from frazil.serving.vectors.config import IndexConfig
 
@@ -51,7 +52,7 @@ class BuildPlan:
     """None: by the number of vectors."""
     vss: bool
     described: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest tells about how it was made."""
+    """How it was made, for the manifest."""
 
     @property
     def is_own(self) -> bool:
@@ -60,11 +61,25 @@ class BuildPlan:
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """What the process that builds is told."""
+    """The task of the child process that builds."""
 
     plan: BuildPlan
-    artifact: Path
-    spill: Path
+    place: Path
+    """An empty folder."""
     generation: str
-    parent: int
-    """The process that waits for it."""
+
+    @property
+    def artifact(self) -> Path:
+        return self.place / "artifact"
+
+    @property
+    def spill(self) -> Path:
+        """What is on its way to the artifact."""
+        return self.place / "spill"
+
+    def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
+        from frazil.serving.builds.build_artifact import build_artifact  # loads the engines, which only a child needs
+
+        for folder in (self.artifact, self.spill):
+            folder.mkdir()
+        return build_artifact(self, report_progress)

@@ -1,4 +1,4 @@
-"""What is to be built, and whether it is there already: the snapshot, its vectors, the declaration of search."""
+"""Readiness of a build: the snapshot, its vectors and its declaration, and whether the artifact is there already."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frazil.serving.artifacts.manifest import (
 )
 from frazil.serving.artifacts.register import ArtifactEntry, ArtifactState
 from frazil.serving.artifacts.shelf import Shelf
-from frazil.serving.builds.kept_vectors import newest, told_in
+from frazil.serving.builds.kept_vectors import kept_manifest, newest
 from frazil.serving.builds.plan import BuildPlan, Files, Origin
 from frazil.serving.index_choice import chosen_index
 from frazil.serving.profiles import Profile
@@ -164,7 +164,7 @@ def planned(
         build_input.embeddings.uuid, build_input.embeddings.snapshot_id, sequence_number(build_input.embeddings)
     )
     usable = _usable(build_input, kept)
-    since = None if usable is None else told_in(usable)
+    since = None if usable is None else kept_manifest(usable)
     new = vectors if since is None else whole_files(build_input.embeddings, model, after=since.origin.sequence)
     vector_plan = plan_files(lake, build_input.embeddings)
     return BuildPlan(
@@ -187,11 +187,11 @@ def planned(
 def _usable(build_input: BuildInput, place: Path) -> Path | None:
     """What an earlier build kept, if the table of vectors has only been added to and compacted since."""
     folder = newest(place)
-    told = None if folder is None else told_in(folder)
-    if told is None or told.model != build_input.model or told.origin.embeddings != build_input.embeddings.uuid:
+    kept = None if folder is None else kept_manifest(folder)
+    if kept is None or kept.model != build_input.model or kept.origin.embeddings != build_input.embeddings.uuid:
         return None
     for snapshot in build_input.embeddings.snapshots():
-        if snapshot.snapshot_id == told.origin.snapshot_id:
+        if snapshot.snapshot_id == kept.origin.snapshot_id:
             return folder
         if snapshot.operation not in ("append", "replace"):
             return None

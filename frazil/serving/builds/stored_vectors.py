@@ -1,4 +1,4 @@
-"""The vectors that the chunks of a build may have, found by name: kept from an earlier build, or in files of the table.
+"""Stored vectors of the chunks of a build, found by name: kept from an earlier build, or in files of the table.
 
 Only names are in memory, 16 bytes each. A vector is read when all chunks are known, file by file.
 """
@@ -66,7 +66,7 @@ class StoredVectors:
         refused = missing[self._refused.find(keys[missing]) >= 0]
         lost = np.setdiff1d(missing, refused, assume_unique=True)
         if len(lost) and self._unread.ranges:
-            # A chunk that says again what it said before the kept ones.
+            # A chunk whose text is one from before the kept ones.
             self._look_into(self._unread)
             self._unread = Files(self._unread.plan, ())
             homes[lost] = self._homes(keys[lost], self._levels[-1:])

@@ -1,4 +1,4 @@
-"""Quack on a table's current artifact: whatever becomes current is served next, on the same port."""
+"""Served artifact: Quack on the current artifact of a table, and on each that becomes current, on the same port."""
 
 from __future__ import annotations
 

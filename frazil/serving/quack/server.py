@@ -1,4 +1,4 @@
-"""The parent's end of a quack worker: started, watched, ended with its order."""
+"""Quack server: the parent of a quack worker, which starts it and ends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STOP_SECONDS = 5.0
 class QuackServer:
     """One database file, served on a port of this machine's loopback until `close`.
 
-    Raises `Misconfigured` if a wall is missing on this kernel: without all of them nothing is served.
+    Raises `Misconfigured` if this kernel lacks a part of the sandbox: without all of them nothing is served.
     """
 
     def __init__(self, file: Path, *, port: int, token: str, memory_bytes: int = 1 << 30, threads: int = 2) -> None:
@@ -33,15 +33,16 @@ class QuackServer:
         )
         order = {"file": str(file), "port": port, "token": token, "memory_bytes": memory_bytes, "threads": threads}
         try:
-            told = self._told(json.dumps(order).encode() + b"\n")
-            if "failed" in told:
-                raise Unavailable(f"the artifact cannot be served: {told['failed']}", code="quack_failed")
-            missing = {name: why for name, why in told["walls"].items() if not why.startswith("up")}
+            report = self._start(json.dumps(order).encode() + b"\n")
+            if "failed" in report:
+                raise Unavailable(f"the artifact cannot be served: {report['failed']}", code="quack_failed")
+            missing = {name: why for name, why in report["walls"].items() if not why.startswith("up")}
             if missing:
                 raise Misconfigured(
-                    "not all walls stand here: " + ", ".join(f"{name} ({why})" for name, why in missing.items()),
+                    "parts of the sandbox are missing: "
+                    + ", ".join(f"{name} ({why})" for name, why in missing.items()),
                     code="walls_missing",
-                    hint="quack needs a kernel with Landlock 4 (Linux 6.7) or newer; ask POST /v1/query instead",
+                    hint="quack needs a kernel with Landlock 4 (Linux 6.7) or newer; use POST /v1/query instead",
                 )
         except BaseException:
             self.close()
@@ -71,7 +72,7 @@ class QuackServer:
     ) -> None:
         self.close()
 
-    def _told(self, order: bytes) -> dict[str, dict[str, str]]:
+    def _start(self, order: bytes) -> dict[str, dict[str, str]]:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(order)
@@ -82,5 +83,5 @@ class QuackServer:
         line = os.read(self._process.stdout.fileno(), 65_536) if ready else b""
         if not line:
             raise Unavailable("the worker did not begin to serve", code="quack_failed", hint="try again")
-        told: dict[str, dict[str, str]] = json.loads(line)
-        return told
+        report: dict[str, dict[str, str]] = json.loads(line)
+        return report

@@ -1,4 +1,4 @@
-"""The worker: a DuckDB on one read-only file, behind the walls, that answers the remote protocol until its order ends.
+"""Quack worker: a sandboxed DuckDB on one read-only file that answers the remote protocol.
 
 Started as a process of its own with one line of JSON on its standard input; it ends when that is closed.
 """
@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frazil.child_process import die_with_parent, give_way
 from frazil.serving.sql.worker import sandbox
 
 if TYPE_CHECKING:
@@ -72,16 +73,16 @@ def serve(order: dict[str, Any], connection: duckdb.DuckDBPyConnection) -> dict[
 
 
 def main() -> None:
-    sandbox.die_with_parent(os.getppid())
+    die_with_parent(os.getppid())
     sandbox.hide_memory()
-    os.nice(_NICE)
+    give_way(_NICE)
     order = json.loads(sys.stdin.readline())
     try:
         connection = opened(order["file"])
-        told: dict[str, Any] = {"walls": serve(order, connection)}
-    except Exception as error:  # whatever it is, the parent says it
-        told = {"failed": f"{type(error).__name__}: {error}"[:500]}
-    print(json.dumps(told), flush=True)
+        report: dict[str, Any] = {"walls": serve(order, connection)}
+    except Exception as error:  # whatever it is, the parent reports it
+        report = {"failed": f"{type(error).__name__}: {error}"[:500]}
+    print(json.dumps(report), flush=True)
     sys.stdin.read()
 
 

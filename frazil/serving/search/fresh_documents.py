@@ -158,8 +158,8 @@ class FreshDocuments:
 
         Raises `FreshFull` when there is no room, and then nothing has changed.
         """
-        documents = [document for document in prepared.documents if self._is_news(document.key, document.position)]
-        deleted = [change for change in prepared.deleted if self._is_news(change.key, change.position)]
+        documents = [document for document in prepared.documents if self._is_newer(document.key, document.position)]
+        deleted = [change for change in prepared.deleted if self._is_newer(change.key, change.position)]
         self._must_have_room(documents, deleted)
         slots = self._slots
         for document in documents:
@@ -194,7 +194,7 @@ class FreshDocuments:
         )
 
     def trim(self, floor: int) -> None:
-        """Forget what is below this position: no generation that ends before will be asked for again."""
+        """Forget what is below this position: no generation that ends before will be served again."""
         if floor <= self.floor:
             return
         self.floor = floor
@@ -226,7 +226,7 @@ class FreshDocuments:
         hidden[rows] = True
         return hidden
 
-    def _is_news(self, key: Key, position: int) -> bool:
+    def _is_newer(self, key: Key, position: int) -> bool:
         known = self._newest.get(key)
         return position >= self.floor and (known is None or position > known.position)
 

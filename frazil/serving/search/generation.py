@@ -1,4 +1,4 @@
-"""A generation: an artifact that is open and serves, until the last of its readers has left."""
+"""Generation: an artifact that is open and serves, until the last of its readers has left."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Generation:
         except Exception as error:  # engines raise what they like; whatever it is, the part cannot serve
             raise self._refused("artifact_part_unreadable", str(error)) from error
         if self.text is not None and self.text.layout != searchable.layout:
-            reason = f"its text index is over {self.text.layout}, and the table says {searchable.layout}"
+            reason = f"its text index is over {self.text.layout}, and the table declares {searchable.layout}"
             raise self._refused("artifact_other_text", reason)
         documents = self.contents.chunks.column("document").to_numpy()
         self.documents: Ordinals = documents[: self.manifest.counts.vectors]
@@ -92,7 +92,7 @@ class Generation:
         return self.manifest.cut.watermark
 
     def check_canaries(self) -> None:
-        """Count what the parts hold and ask them what the builder asked; raises `ArtifactRefused`."""
+        """Count what the parts hold and run the canaries of the builder; raises `ArtifactRefused`."""
         counts = self.manifest.counts
         for name, part in self._parts.items():
             wanted = counts.vectors if name == "index" else counts.rows
@@ -120,9 +120,9 @@ class Generation:
         likely = [int(row) for low, high in zip(first, last, strict=True) for row in self._by_hash[low:high]]
         if not likely:
             return np.empty(0, np.int64)
-        asked = set(keys)
+        known = set(keys)
         found = self.contents.take_rows(likely, self._key)
-        really = [key in asked for key in zip(*(column.to_pylist() for column in found.columns), strict=True)]
+        really = [key in known for key in zip(*(column.to_pylist() for column in found.columns), strict=True)]
         return np.array(likely, dtype=np.int64)[np.array(really, dtype=np.bool_)]
 
     def chunks_of(self, rows: Mask) -> Bitmap:

@@ -2,7 +2,8 @@
 
 The current state is one reference: a generation and the view of what is fresh beside it. A reader takes it once and
 keeps it to the end of its answer. A swap opens the next generation beside the current one, rebinds the reference, and
-lets the old one go when its last reader has left. Whatever fails before leaves the old one serving, and says why.
+lets the old one go when its last reader has left. Whatever fails before leaves the old one serving,
+with the reason in the status.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class ServedGenerations:
             return swapped
 
     def check_canaries(self) -> SwapFailure | None:
-        """Ask the current generation its canaries again. If it fails, go back to the previous one, and say why."""
+        """Run the canaries of the current generation again. If one fails, go back to the previous; the reason."""
         with self._swapping:
             if self._view is None or self._view.generation is None:
                 return None

@@ -23,7 +23,7 @@ _IS_ONE = 1e-6
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """One query of the engine. `InvalidInput` says what to change where its fields contradict each other."""
+    """One query of the engine. `InvalidInput` if its fields contradict each other."""
 
     text: str | None = None
     vector: Vectors | None = None
@@ -54,7 +54,7 @@ class SearchQuery:
         if self.text is None and (self.vector is None or self.mode != "vector"):
             raise _wrong(f"a search of mode {self.mode} needs a text", "give `query`")
         if not self.by_document and self.mode != "vector":
-            raise _wrong("single chunks are found by vector only", 'say mode "vector", or group by document')
+            raise _wrong("single chunks are found by vector only", 'use mode "vector", or group by document')
         if self.vector is not None:
             object.__setattr__(self, "vector", _direction(self.vector))
 

@@ -120,7 +120,7 @@ def _vector(searchable: Searchable, query: SearchQuery) -> Vectors | None:
         return vector
     if query.mode == "hybrid":
         return None
-    raise InvalidInput("the query has no words that the model knows", code="empty_query", hint="say what to look for")
+    raise InvalidInput("the query has no words that the model knows", code="empty_query", hint="write what to look for")
 
 
 def _scope(view: FreshView, allowed: Allowed, *, by_vector: bool) -> _Scope:
@@ -231,5 +231,5 @@ def _fused(query: SearchQuery, by_vector: Ranked, by_text: Ranked) -> list[tuple
 
 
 def _row(found: tuple[Floats, Ordinals]) -> tuple[Floats, Ordinals]:
-    """The result of the one query that was asked."""
+    """The result of the one query."""
     return found[0][0], found[1][0]

@@ -51,7 +51,7 @@ def ranked(
 ) -> Ranked:
     """The best documents out of `total` pieces, as many as are wanted, if there are so many.
 
-    `fetch(n)` gives the n best pieces, n up to `widest`; beyond that `everything` is asked for all. `homes` has the
+    `fetch(n)` gives the n best pieces, n up to `widest`; beyond that `everything` gives all. `homes` has the
     number of each piece's document; without, a piece is a document. With `is_exact`, of equals that do not all fit
     `fetch` leaves out those of the highest numbers by itself.
     """

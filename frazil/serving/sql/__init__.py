@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from frazil.serving.sql.errors import FilesUnreadable as FilesUnreadable
     from frazil.serving.sql.errors import QueryTimeout as QueryTimeout
     from frazil.serving.sql.pool import QueryPool as QueryPool
-    from frazil.serving.sql.query import Query as Query
     from frazil.serving.sql.query import Relation as Relation
     from frazil.serving.sql.query import Result as Result
+    from frazil.serving.sql.query import SqlQuery as SqlQuery
     from frazil.serving.sql.query import TableRef as TableRef
     from frazil.serving.sql.query import TailRows as TailRows
     from frazil.serving.sql.settings import QuerySettings as QuerySettings

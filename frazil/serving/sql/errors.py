@@ -1,4 +1,4 @@
-"""What a query can fail with, beyond the errors every room shares."""
+"""Errors of queries, beyond those that every room shares."""
 
 from __future__ import annotations
 

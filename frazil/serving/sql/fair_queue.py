@@ -166,7 +166,7 @@ class FairQueue:
             yield f"a query of {slot.owner} waits although it could run"
         for slot in self._held:
             if slot.lane == "waiting" or not slot.granted.done() or slot.granted.cancelled():
-                yield f"a query of {slot.owner} has a place that it was not told of"
+                yield f"a query of {slot.owner} has a place that was not granted"
         for owner, queue in self._waiting.items():
             if not queue:
                 yield f"the empty queue of {owner} takes part in the round"
@@ -180,5 +180,5 @@ async def _granted(slot: Slot) -> None:
             await slot.granted
     except TimeoutError as error:
         raise QueryTimeout(
-            "the query did not get its turn in time", hint="allow more time, or ask less often"
+            "the query did not get its turn in time", hint="allow more time, or send fewer queries"
         ) from error

@@ -1,4 +1,4 @@
-"""The pool of query workers: hands each query to a process of its own, in fair order, and ends it at its deadline."""
+"""Query pool: each query runs in a process of its own, in fair order, and is ended at its deadline."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from frazil.serving.bitmap import Bitmap
 from frazil.serving.sql.errors import QueryTimeout, WorkerLost, decode_error
 from frazil.serving.sql.fair_queue import FairQueue, Slot
 from frazil.serving.sql.frames import BrokenFrame, Frame
-from frazil.serving.sql.query import Query, Relation, Result, Statement
+from frazil.serving.sql.query import Relation, Result, SqlQuery, Statement
 from frazil.serving.sql.sent_tails import as_stream
 from frazil.serving.sql.settings import QuerySettings
 from frazil.serving.sql.stall_clock import StallClock
 from frazil.serving.sql.statement_cache import StatementCache, judged_from
 from frazil.serving.sql.worker.selection import RowSelection
 from frazil.serving.sql.worker.views import encode_relation, sql_type
-from frazil.serving.sql.worker_config import make_folders, outfit
+from frazil.serving.sql.worker_config import fork_server_config, make_folders
 from frazil.serving.sql.worker_processes import ForkServerGone, WorkerConnection, WorkerProcesses
 from frazil.storage import Warehouse
 
@@ -79,16 +79,16 @@ class QueryPool:
         """Since when no worker is there; None while one is."""
 
     async def start(self, *, salt: str | None = None) -> None:
-        """Start the nursery and the first workers; returns when one is ready.
+        """Start the fork server and the first workers; returns when one is ready.
 
         From `salt` those of masked columns are made; left out, their hashes change with every start.
         """
         self._salt = (salt or secrets.token_hex(32)).encode()
         make_folders(self._warehouse, self._readable)
         try:
-            self._flock = await self._new_flock()
+            self._processes = await self._new_processes()
             self._state = "running"
-            self._keeper = asyncio.create_task(self._keep_nursery())
+            self._keeper = asyncio.create_task(self._keep_fork_server())
             first = await self._first_worker()
             self._walls = first.walls
             self._check_walls()
@@ -110,7 +110,7 @@ class QueryPool:
         tasks = [*([self._keeper] if self._keeper else []), *self._starting]
         for task in tasks:
             task.cancel()
-        self._flock.end()
+        self._processes.end()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def status(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class QueryPool:
         """The statement, parsed and allowed; raises when it is not. What was judged once is remembered by its text."""
         if (known := self._judged.get(sql)) is not None:
             return known
-        frame, _ = await self._ask(owner, timeout_seconds, lambda _: ({"do": "judge", "sql": sql}, ()), 0)
+        frame, _ = await self._request(owner, timeout_seconds, lambda _: ({"do": "judge", "sql": sql}, ()), 0)
         try:
             judged = judged_from(frame.header)
         except (KeyError, TypeError, ValueError) as error:
@@ -156,9 +156,9 @@ class QueryPool:
         """Raise `InvalidInput` unless this is one boolean expression over these columns and nothing else."""
         listed = [(column.name, sql_type(column.type)) for column in columns]
         request = {"do": "filter", "expression": expression, "columns": listed}
-        await self._ask("", _JUDGE_SECONDS, lambda _: (request, ()), 0)
+        await self._request("", _JUDGE_SECONDS, lambda _: (request, ()), 0)
 
-    async def run(self, query: Query, relations: Callable[[], Sequence[Relation]]) -> Result:
+    async def run(self, query: SqlQuery, relations: Callable[[], Sequence[Relation]]) -> Result:
         """Run a judged statement. `relations` is called when a worker is at hand: the cut is as fresh as can be.
 
         The time for it all, waiting included, is `timeout_seconds`. Past it, or when the task is cancelled, the worker
@@ -181,7 +181,7 @@ class QueryPool:
             }
             return header, delivery.buffers
 
-        frame, queued = await self._ask(query.owner, query.timeout_seconds, request, query.max_bytes)
+        frame, queued = await self._request(query.owner, query.timeout_seconds, request, query.max_bytes)
         try:
             header = frame.header
             return Result(
@@ -205,12 +205,12 @@ class QueryPool:
         is_file = isinstance(rows, Path)
         header = {
             "do": "select",
-            "selection": selection.told(self._salt_of),
+            "selection": selection.as_json(self._salt_of),
             "file": str(rows) if is_file else None,
             "size": size,
         }
         buffers = () if is_file else (as_stream(rows),)
-        frame, _ = await self._ask(owner, timeout_seconds, lambda _: (header, buffers), size)
+        frame, _ = await self._request(owner, timeout_seconds, lambda _: (header, buffers), size)
         try:
             return Bitmap.of_packed(frame.buffers[0], size)
         except (IndexError, ValueError) as error:
@@ -220,27 +220,27 @@ class QueryPool:
         self, selection: RowSelection, rows: pa.Table, *, owner: str, timeout_seconds: float
     ) -> list[list[Any]]:
         """These rows as the caller may see them, each behind its place; values as JSON answers have them."""
-        header = {"do": "show", "selection": selection.told(self._salt_of)}
+        header = {"do": "show", "selection": selection.as_json(self._salt_of)}
         stream = as_stream(rows)
-        frame, _ = await self._ask(owner, timeout_seconds, lambda _: (header, (stream,)), 64 << 20)
+        frame, _ = await self._request(owner, timeout_seconds, lambda _: (header, (stream,)), 64 << 20)
         try:
             found: list[list[Any]] = msgspec.json.decode(frame.buffers[0], type=list[list[Any]])
         except (IndexError, msgspec.DecodeError) as error:
             raise _lost() from error
         if frame.header.get("truncated"):
-            raise TooLarge("the rows are too large for one answer", code="answer_too_large", hint="ask for fewer")
+            raise TooLarge("the rows are too large for one answer", code="answer_too_large", hint="request fewer")
         return found
 
-    async def _ask(self, owner: str, seconds: float, request: _Request, max_bytes: int) -> tuple[Frame, float]:
+    async def _request(self, owner: str, seconds: float, request: _Request, max_bytes: int) -> tuple[Frame, float]:
         """One request to one worker, in turn and in time; the answer, and how long it waited."""
         loop = asyncio.get_running_loop()
-        asked = loop.time()
-        deadline = asked + seconds
+        begun_at = loop.time()
+        deadline = begun_at + seconds
         try:
             with self._stall.waiting() as begun:
                 async with self._queue.slot(owner, deadline) as slot, self._lease(slot) as lease:
                     begun()
-                    queued = loop.time() - asked
+                    queued = loop.time() - begun_at
                     frame = await self._converse(lease, slot, request, max_bytes)
         finally:
             # Not sooner: a slow query that has left needs no worker in its stead.
@@ -276,7 +276,9 @@ class QueryPool:
             raise QueryTimeout("no worker was ready in time", hint="try again in a moment") from error
         if lease.worker is None:
             raise Unavailable(
-                "the query workers of this gateway were ended", code="no_query_workers", hint="ask another, or again"
+                "the query workers of this gateway were ended",
+                code="no_query_workers",
+                hint="try again, or use another gateway",
             )
 
     async def _converse(self, lease: _Lease, slot: Slot, request: _Request, max_bytes: int) -> Frame:
@@ -288,15 +290,13 @@ class QueryPool:
             header["cpu_seconds"] = (slot.deadline - asyncio.get_running_loop().time()) * self._settings.threads
             lease.is_fit = False
             async with asyncio.timeout_at(slot.deadline):
-                frame = await worker.ask(header, buffers, max_bytes)
+                frame = await worker.request(header, buffers, max_bytes)
             lease.is_fit = not frame.header.get("spent", True)
             return frame
         except TimeoutError as error:
-            raise QueryTimeout(
-                "the query took too long and was ended", hint="ask for less, or allow more time"
-            ) from error
+            raise QueryTimeout("the query took too long and was ended", hint="read less, or allow more time") from error
         except (asyncio.IncompleteReadError, OSError, BrokenFrame) as error:
-            _log.warning("a query worker was lost", extra={"pid": worker.pid, "reason": worker.gone or str(error)})
+            _log.warning("query worker lost", extra={"pid": worker.pid, "reason": worker.gone or str(error)})
             raise _lost() from error
         finally:
             watch.cancel()
@@ -321,7 +321,7 @@ class QueryPool:
         """A worker is free: for the query that waits longest for one, or for the next."""
         self._idle.append(worker)
         self._hand_out()
-        if worker in self._idle and len(self._flock.workers) > self._wanted():
+        if worker in self._idle and len(self._processes.workers) > self._wanted():
             self._idle.remove(worker)
             worker.kill()
         self._empty_since = None
@@ -341,7 +341,7 @@ class QueryPool:
             worker = self._idle.pop()
             if worker.is_sound():
                 return worker
-            # It ended a moment ago, and the news of it is still on its way.
+            # It ended a moment ago, and the report of it is still on its way.
             self._discard(worker)
         return None
 
@@ -359,7 +359,7 @@ class QueryPool:
         self._fill()
 
     def _alive(self) -> int:
-        return len(self._flock.workers) if self._state == "running" else 0
+        return len(self._processes.workers) if self._state == "running" else 0
 
     def _note_workers(self) -> None:
         """Note since when there are none; the next that is ready ends that."""
@@ -368,9 +368,9 @@ class QueryPool:
 
     def _fill(self) -> None:
         """Start as many workers as are missing."""
-        if self._state != "running" or self._flock.ended.is_set():
+        if self._state != "running" or self._processes.ended.is_set():
             return
-        missing = self._wanted() - len(self._flock.workers) - len(self._starting)
+        missing = self._wanted() - len(self._processes.workers) - len(self._starting)
         for _ in range(missing):
             task = asyncio.create_task(self._start_worker())
             self._starting.add(task)
@@ -385,11 +385,11 @@ class QueryPool:
 
     async def _start_worker(self) -> None:
         try:
-            worker = await self._flock.spawn()
+            worker = await self._processes.spawn()
         except Exception as error:
             # Whatever it is, the next one is not started at once: it would fail in the same way, without end.
             self._note_workers()
-            _log.warning("a query worker did not start", extra={"reason": repr(error)})
+            _log.warning("query worker start failed", extra={"reason": repr(error)})
             await asyncio.sleep(_RETRY_SECONDS)
             return
         if not worker.gone:
@@ -398,20 +398,20 @@ class QueryPool:
     async def _first_worker(self) -> WorkerConnection:
         while True:
             try:
-                return await self._flock.spawn()
+                return await self._processes.spawn()
             except (ForkServerGone, TimeoutError, asyncio.IncompleteReadError, OSError, BrokenFrame, KeyError) as error:
-                _log.warning("the first query worker did not start", extra={"reason": repr(error)})
+                _log.warning("first query worker start failed", extra={"reason": repr(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _keep_nursery(self) -> None:
-        """Start the nursery again whenever it ends."""
+    async def _keep_fork_server(self) -> None:
+        """Start the fork server again whenever it ends."""
         while True:
-            await self._flock.ended.wait()
-            _log.warning("the nursery of the query workers ended; starting another one")
+            await self._processes.ended.wait()
+            _log.warning("fork server ended, starting another")
             try:
-                self._flock = await self._new_flock()
+                self._processes = await self._new_processes()
             except Misconfigured as error:
-                _log.error("the query workers cannot be started", extra={"reason": repr(error.__cause__)})
+                _log.error("fork server start failed", extra={"reason": repr(error.__cause__)})
                 await asyncio.sleep(_RETRY_SECONDS)
             self._fill()
 
@@ -419,23 +419,23 @@ class QueryPool:
         """The salt of a domain of hashes. Whoever finds one out learns nothing of the others."""
         return hmac.new(self._salt, domain.encode(), "sha256").hexdigest()
 
-    async def _new_flock(self) -> WorkerProcesses:
-        flock = WorkerProcesses(
-            outfit(self._settings, self._warehouse, self._readable),
+    async def _new_processes(self) -> WorkerProcesses:
+        processes = WorkerProcesses(
+            fork_server_config(self._settings, self._warehouse, self._readable),
             int(self._settings.tail_memory),
             self._on_gone,
         )
-        await flock.start()
-        return flock
+        await processes.start()
+        return processes
 
     def _check_walls(self) -> None:
         missing = {name: state for name, state in self._walls.items() if not state.startswith("up")}
         if not missing:
             return
-        _log.warning("query workers run WITHOUT a part of their walls", extra={"missing": missing})
+        _log.warning("query worker sandbox incomplete", extra={"missing": missing})
         if self._settings.require_walls:
             raise Misconfigured(
-                f"this kernel lacks walls around query workers: {', '.join(missing)}",
+                f"this kernel lacks parts of the sandbox of query workers: {', '.join(missing)}",
                 hint="use a Linux kernel with Landlock and seccomp, or set query.require_walls = false",
             )
 

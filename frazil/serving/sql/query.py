@@ -1,4 +1,4 @@
-"""What a query is, what it reads, and what comes back: the values that pass between the gateway and the pool."""
+"""Query, relations and result: the values that pass between the gateway and the pool."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Query:
+class SqlQuery:
     sql: str
     owner: str
     parameters: list[Any] | dict[str, Any] | None = None

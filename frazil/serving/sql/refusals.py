@@ -1,4 +1,4 @@
-"""Why a statement is not run: the three answers of the statement wall."""
+"""Refusals of statements: the three errors of the statement wall."""
 
 from __future__ import annotations
 

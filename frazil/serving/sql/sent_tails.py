@@ -1,4 +1,4 @@
-"""Which uncommitted events a worker has already, so that each is sent to it once."""
+"""Sent tails: the uncommitted events that a worker has already, so that each is sent to it once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Kept:
 
 @dataclass(frozen=True)
 class TailDelivery:
-    """What to tell a worker about tails before it runs a statement."""
+    """What a worker receives of tails before it runs a statement."""
 
     tails: list[dict[str, Any]] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class SentTails:
             rows = tail.rows_from(tail.start).combine_chunks()
             self._kept[tail.key] = _Kept(tail.start, max(tail.start, tail.end), rows.nbytes)
             self._kept.move_to_end(tail.key)
-            delivery.tails.append(_told(tail.key, True, None, rows, delivery))
+            delivery.tails.append(_tail_header(tail.key, True, None, rows, delivery))
             return
         self._kept.move_to_end(tail.key)
         rows = tail.rows_from(max(kept.high, tail.start)).combine_chunks() if tail.end > kept.high else None
@@ -69,7 +69,7 @@ class SentTails:
             kept.size += rows.nbytes
         keep_from = None if in_use else self._outgrown(kept, tail)
         if rows is not None or keep_from is not None:
-            delivery.tails.append(_told(tail.key, False, keep_from, rows, delivery))
+            delivery.tails.append(_tail_header(tail.key, False, keep_from, rows, delivery))
 
     def _outgrown(self, kept: _Kept, tail: TailRows) -> int | None:
         idle, live = tail.start - kept.low, kept.high - tail.start
@@ -87,7 +87,7 @@ class SentTails:
             delivery.forget.append(key)
 
 
-def _told(
+def _tail_header(
     key: str, fresh: bool, keep_from: int | None, rows: pa.Table | None, delivery: TailDelivery
 ) -> dict[str, Any]:
     at = None

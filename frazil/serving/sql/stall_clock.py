@@ -1,6 +1,6 @@
 """Stall clock: for how long queries have waited while none of them began and none that ran came to its end.
 
-Health is told by it. It knows nothing of queues and workers, only of what callers see, so that it also finds what their
+Health uses it. It knows nothing of queues and workers, only of what callers see, so that it also finds what their
 own accounts do not.
 """
 

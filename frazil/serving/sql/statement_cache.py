@@ -1,36 +1,34 @@
-"""Statements that were judged before, by their text: the same text is allowed again without asking a worker."""
+"""Statement cache: judged statements by their text, so that the same text needs no worker again."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from datetime import datetime
 from typing import Any
 
+from cachetools import LRUCache
+
 from frazil.serving.sql.query import Statement, TableRef
 
-_MOST = 1000
-_MOST_BYTES = 8 << 20
+_MAX_STATEMENTS = 1000
+_MAX_BYTES = 8 << 20
 
 
 class StatementCache:
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Statement] = OrderedDict()
-        self._bytes = 0
+        self._known: LRUCache[str, Statement] = LRUCache(_MAX_BYTES, getsizeof=_size)
 
     def get(self, sql: str) -> Statement | None:
-        known = self._known.get(sql)
-        if known is not None:
-            self._known.move_to_end(sql)
-        return known
+        return self._known.get(sql)
 
     def keep(self, sql: str, statement: Statement) -> None:
-        """Remember one; the least used are forgotten when there are too many, or too much text."""
-        if sql not in self._known:
-            self._bytes += len(sql)
-        self._known[sql] = statement
-        while len(self._known) > _MOST or self._bytes > _MOST_BYTES:
-            oldest, _ = self._known.popitem(last=False)
-            self._bytes -= len(oldest)
+        """Remember one; the least recently used are forgotten when there are too many, or too much text."""
+        if _size(statement) <= _MAX_BYTES:
+            self._known[sql] = statement
+
+
+def _size(statement: Statement) -> int:
+    """The length of its text, and at least the share of one: so one number limits the texts and their number."""
+    return max(len(statement.sql), _MAX_BYTES // _MAX_STATEMENTS)
 
 
 def judged_from(report: dict[str, Any]) -> Statement:

@@ -1,4 +1,4 @@
-"""What the nursery is told when it starts: where files are, with which key, and what workers may do."""
+"""Worker configuration, sent to the fork server when it starts: files, key of the store, limits of workers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _HOSTS = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf
 _TRUST = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")
 
 
-def outfit(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Path]) -> dict[str, Any]:
+def fork_server_config(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Path]) -> dict[str, Any]:
     more = [str(path.resolve()) for path in readable]
     if warehouse.is_s3:
         endpoint = urlparse(warehouse.endpoint or f"https://s3.{warehouse.region}.amazonaws.com")
         port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
-        doors = SandboxRules((*more, *_HOSTS, *_TRUST), port, names=not _is_address(endpoint.hostname or ""))
+        rules = SandboxRules((*more, *_HOSTS, *_TRUST), port, names=not _is_address(endpoint.hostname or ""))
         directories = [warehouse.url.rstrip("/") + "/"]
         secret: dict[str, Any] | None = _secret(warehouse, endpoint)
     else:
         folder = str(warehouse.folder())
-        doors = SandboxRules((folder, *more))
+        rules = SandboxRules((folder, *more))
         # The engine compares texts: the same folder in both of its spellings.
         directories, secret = [f"{folder}/", f"file://{folder}/"], None
     return {
         "store": {"directories": directories + [f"{folder}/" for folder in more], "secret": secret},
-        "outfit": {
-            "doors": asdict(doors),
+        "worker": {
+            "rules": asdict(rules),
             "threads": settings.threads,
             "memory_bytes": int(settings.worker_memory),
         },
@@ -42,7 +42,7 @@ def outfit(settings: QuerySettings, warehouse: Warehouse, readable: Sequence[Pat
 
 
 def make_folders(warehouse: Warehouse, readable: Sequence[Path]) -> None:
-    """What the walls leave open is a folder, not a name: it has to be there when they go up."""
+    """What the sandbox leaves open is a folder, not a name: it has to be there when they go up."""
     for folder in (*readable, *(() if warehouse.is_s3 else (warehouse.folder(),))):
         folder.mkdir(parents=True, exist_ok=True)
 

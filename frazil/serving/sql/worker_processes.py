@@ -1,4 +1,4 @@
-"""The pool's end of the nursery and of each worker: sockets, numbers, and the news of who was born and who is gone."""
+"""Worker processes as the pool sees them: sockets to the fork server and to each worker, and their starts and ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def child_environment() -> dict[str, str]:
 class WorkerConnection:
     """One worker, seen from the pool."""
 
-    flock: WorkerProcesses
+    processes: WorkerProcesses
     number: int
     pid: int
     reader: asyncio.StreamReader
@@ -55,35 +55,35 @@ class WorkerConnection:
     walls: dict[str, str] = field(default_factory=dict)
     gone: str = ""
 
-    async def ask(self, header: dict[str, Any], buffers: Sequence[bytes], max_bytes: int) -> Frame:
+    async def request(self, header: dict[str, Any], buffers: Sequence[bytes], max_bytes: int) -> Frame:
         self.writer.writelines(pack(header, buffers))
         await self.writer.drain()
         return await read_frame(self.reader, max_bytes + _HEADER_BYTES)
 
     def is_sound(self) -> bool:
-        """Whether it can be asked: it is there and has said nothing out of turn."""
+        """Whether it can take a request: it is there and has sent nothing out of turn."""
         return not self.gone and not self.reader.at_eof() and self.reader.exception() is None
 
     def kill(self) -> None:
         """End it at once, whatever it is doing."""
-        self.flock.workers.pop(self.number, None)
+        self.processes.workers.pop(self.number, None)
         self.writer.transport.abort()
-        self.flock.tell("kill", self.number)
+        self.processes.send_order("kill", self.number)
 
     def slow_down(self) -> None:
         """Let the queries of others go first."""
-        self.flock.tell("slow", self.number)
+        self.processes.send_order("slow", self.number)
 
 
 class ForkServerGone(Exception):
-    """The nursery ended; another one has to be started."""
+    """The fork server ended; another one has to be started."""
 
 
 class WorkerProcesses:
-    """A running nursery and the workers it forked."""
+    """A running fork server and the workers it forked."""
 
-    def __init__(self, outfit: dict[str, Any], tail_bytes: int, on_gone: Callable[[WorkerConnection], None]) -> None:
-        self._outfit = outfit
+    def __init__(self, config: dict[str, Any], tail_bytes: int, on_gone: Callable[[WorkerConnection], None]) -> None:
+        self._config = config
         self._tail_bytes = tail_bytes
         self._on_gone = on_gone
         self._numbers = 0
@@ -93,16 +93,16 @@ class WorkerProcesses:
         self.ended = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the nursery and wait until everything is loaded. `Misconfigured` when that fails; then nothing is left.
+        """Start the fork server and wait until everything is loaded. `Misconfigured` when that fails.
 
-        Cancelled half way, it leaves nothing either.
+        It leaves nothing then. Cancelled half way, it leaves nothing either.
         """
         try:
             self._launch()
         except OSError as error:
             raise _not_started() from error
         try:
-            self._sock.send(json.dumps(self._outfit).encode())
+            self._sock.send(json.dumps(self._config).encode())
             async with asyncio.timeout(_AWAKE_SECONDS):
                 self.threads = await self._awake
         except BaseException as error:
@@ -129,7 +129,7 @@ class WorkerProcesses:
             # For want of processes or open files; they may be there again in a moment.
             self._sock.close()
             raise
-        loop.add_reader(self._sock.fileno(), self._hear)
+        loop.add_reader(self._sock.fileno(), self._receive)
 
     async def spawn(self) -> WorkerConnection:
         """A new worker with its walls up. `ForkServerGone` or `TimeoutError` when there is none to be had."""
@@ -143,7 +143,7 @@ class WorkerProcesses:
         link: WorkerConnection | None = None
         try:
             with theirs:
-                self.tell("spawn", number, [theirs.fileno()])
+                self.send_order("spawn", number, [theirs.fileno()])
             async with asyncio.timeout(_READY_SECONDS):
                 pid = await born
                 reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -157,13 +157,13 @@ class WorkerProcesses:
                 link.kill()
             else:
                 ours.close()
-                self.tell("kill", number)
+                self.send_order("kill", number)
             raise
         finally:
             self._born.pop(number, None)
 
     def end(self) -> None:
-        """End the nursery, and with it every worker."""
+        """End the fork server, and with it every worker."""
         if self.ended.is_set():
             return
         self.ended.set()
@@ -177,19 +177,19 @@ class WorkerProcesses:
                 # Nobody may be waiting any more.
                 future.exception()
         for link in list(self.workers.values()):
-            self._lost(link, "the nursery ended")
+            self._lost(link, "the fork server ended")
 
-    def tell(self, order: str, number: int, fds: Sequence[int] = ()) -> None:
+    def send_order(self, order: str, number: int, fds: Sequence[int] = ()) -> None:
         if self.ended.is_set():
             return
         try:
             socket.send_fds(self._sock, [json.dumps({"do": order, "number": number}).encode()], fds)
         except OSError as error:
             # It ended, or it does not listen any more, which comes to the same.
-            _log.warning("the nursery of the query workers does not answer", extra={"error": str(error)})
+            _log.warning("fork server lost", extra={"error": str(error)})
             self.end()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while not self.ended.is_set():
             try:
                 packet = self._sock.recv(_PACKET)
@@ -200,18 +200,18 @@ class WorkerProcesses:
             if not packet:
                 self.end()
                 return
-            self._learn(json.loads(packet))
+            self._handle(json.loads(packet))
 
-    def _learn(self, news: dict[str, Any]) -> None:
-        if "awake" in news:
+    def _handle(self, event: dict[str, Any]) -> None:
+        if "awake" in event:
             if not self._awake.done():
-                self._awake.set_result(int(news["threads"]))
-        elif "born" in news:
-            born = self._born.get(int(news["born"]))
+                self._awake.set_result(int(event["threads"]))
+        elif "born" in event:
+            born = self._born.get(int(event["born"]))
             if born is not None and not born.done():
-                born.set_result(int(news["pid"]))
-        elif (link := self.workers.get(int(news["gone"]))) is not None:
-            self._lost(link, str(news["reason"]))
+                born.set_result(int(event["pid"]))
+        elif (link := self.workers.get(int(event["gone"]))) is not None:
+            self._lost(link, str(event["reason"]))
 
     def _lost(self, link: WorkerConnection, reason: str) -> None:
         self.workers.pop(link.number, None)

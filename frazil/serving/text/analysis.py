@@ -1,4 +1,4 @@
-"""From text to terms: the same way when documents are indexed, queries are read and hits are shown."""
+"""Text analysis, from text to terms: the same way when documents are indexed, queries are read and hits are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The score of a term in a document, as the engine computes it, from numbers that may come from another index."""
+"""BM25 score of a term in a document, as the engine computes it, from numbers that may come from another index."""
 
 from __future__ import annotations
 

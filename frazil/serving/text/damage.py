@@ -1,4 +1,4 @@
-"""Files that are not what was written, as an error that names them."""
+"""Damage of index files, as an error that names them."""
 
 from __future__ import annotations
 

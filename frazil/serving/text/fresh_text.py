@@ -1,4 +1,4 @@
-"""The text index of the fresh tail: documents come and go one by one, and are found at once.
+"""Text index of fresh documents: they come and go one by one, and are found at once.
 
 It answers as the artifact's text index does, with that one's statistics: by its own, a word of the only fresh document
 would count as common, and the newest would always rank last. It is plain Python because the engine makes new
@@ -118,14 +118,14 @@ class FreshText:
         return self._group(node, weights, None) if isinstance(node, Group) else self._in_columns(node, weights)
 
     def _group(self, group: Group, weights: Mapping[str, float], minimum_should: int | None) -> Scores | None:
-        told: dict[Must, list[Scores]] = {must: [] for must in Must}
+        matches: dict[Must, list[Scores]] = {must: [] for must in Must}
         for must, node in group.clauses:
             matched = self._node(node, weights)
             if matched is not None:
-                told[must].append(matched)
-        if not any(told.values()):
+                matches[must].append(matched)
+        if not any(matches.values()):
             return None
-        optional, required, excluded = told[Must.SHOULD], told[Must.MUST], told[Must.NOT]
+        optional, required, excluded = matches[Must.SHOULD], matches[Must.MUST], matches[Must.NOT]
         needed = min(minimum_should or 0, len(optional)) or int(bool(optional) and not required)
         totals: Scores = {}
         for clause in required + optional:
@@ -144,24 +144,24 @@ class FreshText:
             and sum(ordinal in clause for clause in optional) >= needed
         }
 
-    def _in_columns(self, asked: Words, weights: Mapping[str, float]) -> Scores | None:
-        columns = [asked.column] if asked.column is not None else list(weights)
+    def _in_columns(self, term: Words, weights: Mapping[str, float]) -> Scores | None:
+        columns = [term.column] if term.column is not None else list(weights)
         by_column = []
         for column in columns:
-            matched = self._in_column(asked, column)
+            matched = self._in_column(term, column)
             if matched is None:
                 return None
             weight = weights.get(column, 1.0)
             by_column.append({ordinal: weight * worth for ordinal, worth in matched.items()})
         return _best_of(by_column, TIE_BREAKER)
 
-    def _in_column(self, asked: Words, column: str) -> Scores | None:
-        whole = words(self.layout.language).terms(asked.text)
+    def _in_column(self, term: Words, column: str) -> Scores | None:
+        whole = words(self.layout.language).terms(term.text)
         if not whole:
             return None
-        if asked.prefix and len(whole) == 1:
+        if term.prefix and len(whole) == 1:
             return self._begun(column, whole[0])
-        return self._in_a_row(column, stems(self.layout.language).terms(asked.text), last_is_begun=asked.prefix)
+        return self._in_a_row(column, stems(self.layout.language).terms(term.text), last_is_begun=term.prefix)
 
     def _begun(self, column: str, prefix: str) -> Scores:
         known = [

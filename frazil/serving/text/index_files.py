@@ -1,4 +1,4 @@
-"""A text index as a folder: the engine's files, and `text.json`, written last, which says what they must be."""
+"""Files of a text index: those of the engine, and `text.json`, written last, with the hash of each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def build(layout: TextLayout, documents: Iterable[Mapping[str, str | None]], fol
     (folder / _WRITER_LOCK).unlink(missing_ok=True)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     hashes = {name: _sha256(folder / name) for name in sizes}
-    told = {
+    description = {
         "format": FORMAT,
         "engine": version("tantivy"),
         "rows": rows,
@@ -64,7 +64,7 @@ def build(layout: TextLayout, documents: Iterable[Mapping[str, str | None]], fol
         "language": layout.language,
         "sha256": hashes,
     }
-    (folder / DESCRIPTION).write_text(json.dumps(told, indent=1) + "\n")
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
     return TextReport(
         rows=rows,
         seconds=time.perf_counter() - begun,
@@ -88,32 +88,36 @@ def open_text(folder: Path) -> TextIndex:
 
     Hashes are compared before the engine sees the files: some flipped bits make it panic, others answer wrongly.
     """
-    told = _description(folder / DESCRIPTION)
-    for name, written in told["sha256"].items():
+    description = _description(folder / DESCRIPTION)
+    for name, written in description["sha256"].items():
         try:
             if _sha256(folder / name) != written:
                 raise damaged(folder / name, "its content is not what was written")
         except FileNotFoundError as missing:
             raise damaged(folder / name, "it is missing") from missing
-    layout = TextLayout(tuple(told["columns"]), told["language"])
+    layout = TextLayout(tuple(description["columns"]), description["language"])
     with engine_trouble(folder):
         index = tantivy.Index.open(str(folder))
         layout.teach(index)
         # Nothing is ever committed to it again: no thread has to watch for that.
         index.config_reader("manual")
         opened = TextIndex(index, layout, folder)
-    if opened.rows != told["rows"]:
-        raise damaged(folder, f"it holds {opened.rows} documents, not {told['rows']}")
+    if opened.rows != description["rows"]:
+        raise damaged(folder, f"it holds {opened.rows} documents, not {description['rows']}")
     return opened
 
 
 def _description(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_bytes())
-        if told["format"] != FORMAT or not isinstance(told["rows"], int) or not isinstance(told["language"], str):
+        description = json.loads(path.read_bytes())
+        if (
+            description["format"] != FORMAT
+            or not isinstance(description["rows"], int)
+            or not isinstance(description["language"], str)
+        ):
             raise damaged(path, "it is of another format")
-        TextLayout(tuple(told["columns"]), told["language"])
-        if not all("/" not in name for name in told["sha256"]):
+        TextLayout(tuple(description["columns"]), description["language"])
+        if not all("/" not in name for name in description["sha256"]):
             raise damaged(path, "it is of another format")
     except FileNotFoundError as missing:
         raise damaged(path, "it is missing") from missing
@@ -121,7 +125,7 @@ def _description(path: Path) -> dict[str, Any]:
         raise
     except Exception as wrong:
         raise damaged(path, "it is not what was written") from wrong
-    described: dict[str, Any] = told
+    described: dict[str, Any] = description
     return described
 
 

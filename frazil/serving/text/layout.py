@@ -1,4 +1,4 @@
-"""What is indexed: the declared text columns of a table and the language of their words.
+"""Text layout: the declared text columns of a table and the language of their words.
 
 A column is two fields: its stems with their positions, which words and phrases are found by, and its whole words
 without, which prefixes are. Fields are numbered, so that no column's name can collide with ours.

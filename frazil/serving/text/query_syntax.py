@@ -1,4 +1,4 @@
-"""What a person types into a search box, as a tree. Nothing that they type is an error.
+"""Query syntax: the text of a search box as a tree. No text is an error.
 
     tea cake            either, both ranks higher
     "green tea"         the words one after the other
@@ -7,7 +7,7 @@
     +tea -cake          must, must not;  also  tea AND NOT cake
     tea OR (cake AND jam)
 
-What cannot be read is left out, and the tree says what and why. Length, number of terms and depth are bounded.
+What cannot be read is left out, and the tree has a note of what and why. Length, number of terms and depth are bounded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TextQuery:
     ignored: tuple[str, ...] = ()
 
     def words(self) -> list[Words]:
-        """All that a hit may show: whatever is asked for, but not what is excluded."""
+        """The words that a hit may show: all but the excluded ones."""
         return _asked_for(self.root)
 
 

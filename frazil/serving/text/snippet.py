@@ -1,4 +1,4 @@
-"""The part of a text that shows why it was found, with the words that were asked for marked."""
+"""Snippet: the part of a text that shows why it was found, with the words of the query marked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TextSnippet:
     marks: tuple[tuple[int, int], ...]
 
     def html(self) -> str:
-        """Safe to put into a page: everything is escaped but the `<b>` around what was asked for."""
+        """Safe to put into a page: everything is escaped but the `<b>` around words of the query."""
         parts = []
         at = 0
         for begin, end in self.marks:
@@ -36,7 +36,7 @@ class TextSnippet:
 def best_snippet(
     query: TextQuery, text: str, *, column: str, language: str, characters: int = DEFAULT_CHARACTERS
 ) -> TextSnippet:
-    """The stretch of at most so many characters that holds most of what was asked for; the beginning if none."""
+    """The stretch of at most so many characters with most words of the query; the beginning if none."""
     text = text[:_MAX_TEXT]
     marked = _marked(query, text, column, language)
     start, end = _around(text, *_densest(marked, characters), characters)
@@ -45,7 +45,7 @@ def best_snippet(
 
 
 def _marked(query: TextQuery, text: str, column: str, language: str) -> list[TextToken]:
-    terms, begun = _asked(query, column, language)
+    terms, begun = _query_terms(query, column, language)
     by_stem = stems(language).tokens(text, terms.__contains__) if terms else []
     if not begun:
         return by_stem
@@ -54,11 +54,11 @@ def _marked(query: TextQuery, text: str, column: str, language: str) -> list[Tex
 
 
 @lru_cache(maxsize=256)
-def _asked(query: TextQuery, column: str, language: str) -> tuple[frozenset[str], tuple[str, ...]]:
+def _query_terms(query: TextQuery, column: str, language: str) -> tuple[frozenset[str], tuple[str, ...]]:
     """The terms to mark, and the beginnings of words; the same for each hit of a search."""
-    asked = [word for word in query.words() if word.column in (None, column)]
-    terms = frozenset(term for word in asked for term in stems(language).terms(word.text))
-    return terms, tuple(term for word in asked if word.prefix for term in words(language).terms(word.text)[-1:])
+    wanted = [word for word in query.words() if word.column in (None, column)]
+    terms = frozenset(term for word in wanted for term in stems(language).terms(word.text))
+    return terms, tuple(term for word in wanted if word.prefix for term in words(language).terms(word.text)[-1:])
 
 
 def _densest(marked: list[TextToken], characters: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The tree of a query as the engine's query. A word without a column is looked for in each; the best one counts."""
+"""Query tree as a query of tantivy. A word without a column is looked for in each; the best one counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Compiler:
         self._words = words(layout.language)
 
     def query(self, root: Group, *, minimum_should: int | None = None) -> tantivy.Query | None:
-        """None when nothing is asked for."""
+        """None for an empty query."""
         return self._group(root, minimum_should)
 
     def _node(self, node: Node) -> tantivy.Query | None:
@@ -48,33 +48,33 @@ class Compiler:
             return None
         optional = sum(must is tantivy.Occur.Should for must, _ in clauses)
         if all(must is tantivy.Occur.MustNot for must, _ in clauses):
-            # "Everything but": the engine finds nothing when it is only told what not to find.
+            # "Everything but": the engine finds nothing by exclusions alone.
             clauses.append((tantivy.Occur.Must, tantivy.Query.const_score_query(tantivy.Query.all_query(), 0.0)))
         needed = None if minimum_should is None else min(minimum_should, optional)
         return tantivy.Query.boolean_query(clauses, minimum_number_should_match=needed or None)
 
-    def _in_columns(self, asked: Words) -> tantivy.Query | None:
-        columns = [asked.column] if asked.column is not None else list(self._weights)
+    def _in_columns(self, term: Words) -> tantivy.Query | None:
+        columns = [term.column] if term.column is not None else list(self._weights)
         queries = []
         for column in columns:
-            query = self._in_column(asked, column)
+            query = self._in_column(term, column)
             if query is None:
                 return None
             weight = self._weights.get(column, 1.0)
             queries.append(query if weight == 1.0 else tantivy.Query.boost_query(query, weight))
         return queries[0] if len(queries) == 1 else tantivy.Query.disjunction_max_query(queries, TIE_BREAKER)
 
-    def _in_column(self, asked: Words, column: str) -> tantivy.Query | None:
+    def _in_column(self, term: Words, column: str) -> tantivy.Query | None:
         number = self._layout.columns.index(column)
-        whole = self._words.terms(asked.text)
+        whole = self._words.terms(term.text)
         if not whole:
             return None
-        if asked.prefix and len(whole) == 1:
+        if term.prefix and len(whole) == 1:
             return self._prefix(whole[0], word_field(number))
-        terms = self._stems.terms(asked.text)
+        terms = self._stems.terms(term.text)
         if len(terms) == 1:
             return tantivy.Query.term_query(self._schema, stem_field(number), terms[0])
-        if asked.prefix:
+        if term.prefix:
             return tantivy.Query.phrase_prefix_query(self._schema, stem_field(number), [*terms])
         return tantivy.Query.phrase_query(self._schema, stem_field(number), [*terms])
 

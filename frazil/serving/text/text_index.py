@@ -1,4 +1,4 @@
-"""Documents that hold the words of a query, best first by BM25, filtered or not.
+"""Text index: documents that hold the words of a query, best first by BM25, filtered or not.
 
 The engine knows no bitmaps. It ranks, and we go down its ranking until enough of it is allowed: as far as the filter's
 share suggests, and if that was not far enough, to the end. Where few are allowed, their ordinals become part of the
@@ -141,11 +141,11 @@ def _in_order(scores: Floats, ordinals: Ordinals) -> tuple[Floats, Ordinals]:
 
 def check_k(k: int) -> None:
     if not 0 < k <= MAX_K:
-        raise InvalidInput(f"k = {k} is not from 1 to {MAX_K}", code="bad_k", hint="ask for fewer")
+        raise InvalidInput(f"k = {k} is not from 1 to {MAX_K}", code="bad_k", hint="request fewer")
 
 
 def column_weights(layout: TextLayout, weights: Mapping[str, float] | None) -> dict[str, float]:
-    """Each column to search in with its weight; all of them, equally, unless told."""
+    """Each column to search in with its weight; all of them, equally, by default."""
     if weights is None:
         return dict.fromkeys(layout.columns, 1.0)
     for column, weight in weights.items():

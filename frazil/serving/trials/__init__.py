@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from frazil.serving.trials.best_trial import parse_best as parse_best
     from frazil.serving.trials.chart import short as short
     from frazil.serving.trials.dataset import model_of as model_of
-    from frazil.serving.trials.handler import Trials as Trials
+    from frazil.serving.trials.handler import TrialHandler as TrialHandler
     from frazil.serving.trials.trial_request import parse_trial as parse_trial
-    from frazil.serving.trials.trial_rows import told_trial as told_trial
+    from frazil.serving.trials.trial_rows import trial_json as trial_json
 
 __getattr__, __all__ = lazy_door(__name__)

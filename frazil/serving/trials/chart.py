@@ -1,4 +1,4 @@
-"""Recall against latency, drawn: an SVG, alone or in a page with the figures below it. Nothing is loaded for it.
+"""Chart of recall against latency: an SVG, alone or in a page with the figures below it. Nothing is loaded for it.
 
 Recall is drawn as what is missed, on a scale of factors, as latency is: the step from 0.99 to 0.999 is as large as that
 from 0.9 to 0.99. What finds all has a line of its own at the top.
@@ -192,7 +192,7 @@ def _mark(point: _Point) -> str:
     kind = trial["kind"] if trial["kind"] in _KINDS else "flat"
     ring = f'<circle class="ring" cx="{point.x:.1f}" cy="{point.y:.1f}" r="10"/>' if point.on_front else ""
     shape = f'<path class="{kind}" d="{_shape(kind, point.x, point.y)}"/>'
-    return f"<g>{ring}{shape}<title>{escape(_told(trial))}</title></g>"
+    return f"<g>{ring}{shape}<title>{escape(_tooltip(trial))}</title></g>"
 
 
 def _labels(points: Sequence[_Point]) -> list[str]:
@@ -235,7 +235,7 @@ def short(config: Mapping[str, Any]) -> str:
     return f"{config.get('kind')} {params}".strip()
 
 
-def _told(trial: Trial) -> str:
+def _tooltip(trial: Trial) -> str:
     words = [
         short(trial["config"]),
         f"recall@{trial.get('k')} {trial['recall']:.4f}",

@@ -1,4 +1,4 @@
-"""Models side by side: known documents are asked for by a sentence of theirs, over the vectors of each model.
+"""Comparison of models: known documents are searched by a sentence of theirs, over the vectors of each model.
 
 The search is exact, so that only the model is judged. A document counts at its best chunk.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from frazil.embedding import ModelSpec, embedded, open_model
+from frazil.registry import ProgressCallback
 from frazil.requests import EvalQuestion
 from frazil.serving.trials.eval_set import embedded_questions, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.measure import VECTORS
@@ -36,7 +37,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Compare:
-    """Ask one model all questions; those that it has no vector for are misses."""
+    """All questions to one model; those that it has no vector for are misses."""
 
     folder: Path
     documents: tuple[str, ...]
@@ -45,7 +46,7 @@ class Compare:
     version: str
     k: int
 
-    def run(self) -> Compared:
+    def run(self, report_progress: ProgressCallback | None = None) -> Compared:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         _, found = nearest_by_brute_force(vectors, queries, min(len(vectors), self.k * _CHUNKS_PER_DOCUMENT))

@@ -1,4 +1,4 @@
-"""The vectors that are tried: those of the artifact that is current, else those that the table has as rows.
+"""Dataset of a trial: the vectors of the artifact that is current, else those that the table has as rows.
 
 Of many a sample is taken, the same for the same seed. They are written to a folder from which children map them.
 """
@@ -160,11 +160,11 @@ def _fetch(shelf: Shelf, entry: ArtifactEntry, copy: Path) -> None:
     raw = shelf.objects.get(shelf.key(entry.generation, MANIFEST))
     if seal_of(raw) != entry.seal:
         raise ArtifactRefused(copy, [Fault("artifact_manifest_damaged", "its manifest is not the one published")])
-    told = {file.path: file for file in decode_manifest(raw).files}
+    listed = {file.path: file for file in decode_manifest(raw).files}
     for path in (ROWS, CHUNKS, VECTORS):
         shelf.objects.get_file(shelf.key(entry.generation, path), copy / path)
     for file in hashed(copy, (ROWS, CHUNKS, VECTORS)):
-        if file.sha256 != told[file.path].sha256:
+        if file.sha256 != listed[file.path].sha256:
             raise ArtifactRefused(copy, [Fault("artifact_file_hash", f"{file.path} is not what its builder wrote")])
 
 

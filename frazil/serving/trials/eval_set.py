@@ -1,4 +1,4 @@
-"""What is asked in a trial, and the truth about it.
+"""Eval set: the queries of a trial, and the truth about them.
 
 Made from the data, a query is a sentence out of a chunk, or some words of it where it is one sentence, embedded like
 what a person asks: near to what is stored, and not equal to it. Vectors that users bring have no model to ask; there a
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from frazil.embedding import ModelSpec, chunked, embedded, open_model
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.declaration import Chunking
+from frazil.registry import ProgressCallback
 from frazil.requests import EvalQuestion
 from frazil.serving.trials.measure import QUERIES, TRUE_SCORES, VECTORS
 from frazil.serving.vectors.brute_force import nearest_by_brute_force
@@ -62,7 +63,7 @@ def made_from(dataset: Dataset, number: int, seed: int, *, has_model: bool) -> E
             break
     if not found:
         raise InvalidInput(
-            "no chunk has a sentence to ask with", code="no_queries", hint="give an eval set: --eval FILE"
+            "no chunk has a sentence that could be a query", code="no_queries", hint="give an eval set: --eval FILE"
         )
     return EvalSet(tuple(found), "sentences")
 
@@ -113,7 +114,7 @@ class Prepare:
     is_made: bool
     """Queries that were made and came out equal to a stored vector are left out."""
 
-    def run(self) -> PreparedEvalSet:
+    def run(self, report_progress: ProgressCallback | None = None) -> PreparedEvalSet:
         vectors: Floats = np.load(self.folder / VECTORS, mmap_mode="r")
         kept, queries, left_out = embedded_questions(self.questions, self.model, vectors.shape[1], self.version)
         scores, _ = nearest_by_brute_force(vectors, queries, self.k)

@@ -1,7 +1,7 @@
-"""What is tried: indexes of all kinds with their parameters, from a grid, or drawn at random and then near the best.
+"""Grid of a trial: indexes of all kinds with their parameters, from a grid, or drawn at random and then near the best.
 
 `vss` is DuckDB's own HNSW index, here to compare with: an artifact may have one in its database file, but searches do
-not ask it, so that no trial of it is ever promoted.
+not use it, so that no trial of it is ever promoted.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class TrialConfig:
         return cls(index.kind, dict(index.params))
 
     @classmethod
-    def parse(cls, told: Any) -> TrialConfig:
+    def parse(cls, given: Any) -> TrialConfig:
         """From `{"kind": "pq", "sub_dims": 2}`, or just the name of a kind."""
-        if told == VSS:
-            told = {"kind": VSS}
-        if isinstance(told, Mapping) and told.get("kind") == VSS:
-            return cls(VSS, _vss_params({name: value for name, value in told.items() if name != "kind"}))
-        if not isinstance(told, str | Mapping):
+        if given == VSS:
+            given = {"kind": VSS}
+        if isinstance(given, Mapping) and given.get("kind") == VSS:
+            return cls(VSS, _vss_params({name: value for name, value in given.items() if name != "kind"}))
+        if not isinstance(given, str | Mapping):
             raise bad_trial("a trial is a kind or an object with `kind`", '{"kind": "pq", "sub_dims": 2}')
-        return cls.of(IndexConfig.parse(told))
+        return cls.of(IndexConfig.parse(given))
 
     @property
     def index(self) -> IndexConfig:
@@ -62,20 +62,20 @@ class TrialConfig:
         return json.dumps(self.as_json())
 
 
-def _vss_params(told: Mapping[str, Any]) -> dict[str, int]:
-    for name, value in told.items():
+def _vss_params(given: Mapping[str, Any]) -> dict[str, int]:
+    for name, value in given.items():
         if name not in _VSS_PARAMETERS:
             raise bad_trial(f"vss has no parameter {str(name)[:40]!r}", f"it has {', '.join(_VSS_PARAMETERS)}")
         _, low, high = _VSS_PARAMETERS[name]
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise bad_trial(f"{name} of vss is a whole number from {low} to {high}", f"and not {str(value)[:40]!r}")
-    return {name: told.get(name, default) for name, (default, _, _) in _VSS_PARAMETERS.items()}
+    return {name: given.get(name, default) for name, (default, _, _) in _VSS_PARAMETERS.items()}
 
 
 def default_grid(rows: int, dims: int, kinds: Sequence[str] = ALL_KINDS) -> list[TrialConfig]:
     """What is worth trying on so many vectors; the default for them is the first."""
     wide = [100, 200] if dims >= 128 else [50, 100]
-    told: dict[str, list[dict[str, int]]] = {
+    params_by_kind: dict[str, list[dict[str, int]]] = {
         "flat": [{}],
         "pq": [{"sub_dims": sub, "candidates": some} for sub in (2, 4) for some in wide],
         "ivf": [{"probes": probes} for probes in (16, 64, 128)],
@@ -83,21 +83,22 @@ def default_grid(rows: int, dims: int, kinds: Sequence[str] = ALL_KINDS) -> list
         VSS: [{"search_width": width} for width in (64, 256)],
     }
     if rows * dims > _SLOW_NUMBERS:
-        told["hnsw"], told[VSS] = told["hnsw"][1:2], told[VSS][:1]
-    found = [TrialConfig.parse({"kind": kind, **params}) for kind in kinds for params in told[kind]]
+        params_by_kind["hnsw"] = params_by_kind["hnsw"][1:2]
+        params_by_kind[VSS] = params_by_kind[VSS][:1]
+    found = [TrialConfig.parse({"kind": kind, **params}) for kind in kinds for params in params_by_kind[kind]]
     first = TrialConfig.of(default_config(rows, dims))
     return [first, *(config for config in found if config != first)] if first.kind in kinds else found
 
 
-def parse_grid(told: Any) -> list[TrialConfig]:
+def parse_grid(given: Any) -> list[TrialConfig]:
     """From a list of trials, in which a parameter may be a list of values: every combination is one.
 
     `[{"kind": "pq", "sub_dims": [2, 4], "candidates": [50, 100]}, "flat"]` are five.
     """
-    if not isinstance(told, list | tuple) or not told:
+    if not isinstance(given, list | tuple) or not given:
         raise bad_trial("a grid is a list of trials", '[{"kind": "pq", "sub_dims": [2, 4]}, "flat"]')
     found: dict[str, TrialConfig] = {}
-    for entry in told:
+    for entry in given:
         for one in _combinations(entry):
             config = TrialConfig.parse(one)
             found[config.text()] = config

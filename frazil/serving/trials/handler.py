@@ -1,4 +1,4 @@
-"""A trial job from its request to its report. Doing it again finishes it: what is journalled is not tried again."""
+"""Trial jobs, from request to report. A second run finishes the first: what is journalled is not tried again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from frazil.embedding import OWN, ModelSettings, ModelSpec, find_model_spec
-from frazil.errors import FrazilError, InvalidInput
+from frazil.errors import FrazilError, InvalidInput, Unavailable
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.derived import journal_trials, read_trials
 from frazil.registry import Job, ProgressCallback
 from frazil.requests import TrialRequest
 from frazil.serving.artifacts.shelf import Shelf, open_shelf
 from frazil.serving.artifacts.write import workplace
+from frazil.serving.child_tasks import NICE, ChildCancelled, ChildCodes, ChildTasks
 from frazil.serving.profiles import Profiles
 from frazil.serving.settings import SearchSettings
-from frazil.serving.trials.children import Children
 from frazil.serving.trials.compare import Compare
 from frazil.serving.trials.dataset import Dataset, model_of, sample, stored_rows, take
 from frazil.serving.trials.eval_set import EvalSet, Prepare, made_from
@@ -28,11 +28,13 @@ from frazil.serving.trials.host import engines, machine
 from frazil.serving.trials.rule import Rule, leading
 from frazil.serving.trials.run import Run
 from frazil.serving.trials.trial_request import parse_trial
-from frazil.serving.trials.trial_rows import told_trial
+from frazil.serving.trials.trial_rows import trial_json
+
+_CODES = ChildCodes("trial_failed", "trial_failed", "trial_failed")
 
 
-class Trials:
-    """Does the jobs of the kind `trial`."""
+class TrialHandler:
+    """Runs the jobs of kind `trial`."""
 
     def __init__(
         self,
@@ -41,55 +43,58 @@ class Trials:
         settings: SearchSettings,
         *,
         scratch: Path,
-        nice: int = 10,
+        nice: int = NICE,
     ) -> None:
         self._lake = lake
         self._models = models
         self._settings = settings
         self._scratch = scratch
-        self._children = Children(nice)
+        self.tasks = ChildTasks(_CODES, nice=nice)
 
     def cancel(self) -> None:
-        self._children.cancel()
+        self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        asked = parse_trial(job.params)
-        table = self._lake.table(asked.table)
-        with workplace(self._scratch) as folder:
-            if asked.models:
-                return self._compared(job, asked, table, folder, report_progress)
-            return self._tried(job, asked, table, folder, report_progress)
+        request = parse_trial(job.params)
+        table = self._lake.table(request.table)
+        try:
+            with self.tasks.job(), workplace(self._scratch) as folder:
+                if request.models:
+                    return self._compared(job, request, table, folder, report_progress)
+                return self._tried(job, request, table, folder, report_progress)
+        except ChildCancelled:
+            raise Unavailable("the trial was cancelled", code="trial_given_up", hint="it is done again") from None
 
     def _tried(
-        self, job: Job, asked: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
+        self, job: Job, request: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
     ) -> dict[str, Any]:
         began = time.monotonic()
-        deadline = began + asked.limit_seconds
-        shelf, model = shelf_and_model(self._lake, table, asked.profile, asked.model, self._settings)
-        dataset = take(self._lake, table, shelf, model, folder, max_vectors=asked.max_vectors, seed=asked.seed)
+        deadline = began + request.limit_seconds
+        shelf, model = shelf_and_model(self._lake, table, request.profile, request.model, self._settings)
+        dataset = take(self._lake, table, shelf, model, folder, max_vectors=request.max_vectors, seed=request.seed)
         spec = self._spec(model)
-        eval_set = _eval_set(asked, dataset, spec)
-        made = not asked.eval_set
-        task = Prepare(folder, eval_set.questions, spec, dataset.version, asked.k, is_made=made)
-        prepared = self._children.run(task, timeout_seconds=asked.limit_seconds)
+        eval_set = _eval_set(request, dataset, spec)
+        made = not request.eval_set
+        task = Prepare(folder, eval_set.questions, spec, dataset.version, request.k, is_made=made)
+        prepared = self.tasks.run(task, timeout_seconds=request.limit_seconds)
         known = read_trials(self._lake, table.name, run=job.id)
 
         def journal(rows: list[dict[str, Any]]) -> None:
             journal_trials(self._lake, table.spec, job.id, rows)
 
-        run = Run(job.id, asked, dataset, eval_set, prepared, self._children, journal, known, deadline)
+        run = Run(job.id, request, dataset, eval_set, prepared, self.tasks, journal, known, deadline)
         run.all(report_progress)
-        rule = Rule.parse(asked.rule)
+        rule = Rule.parse(request.rule)
         won = leading([row for row in run.rows if row["state"] == "ok"], rule)
         return {
             "table": table.spec.short_name,
             "run": job.id,
             **dataset.body(),
-            "k": asked.k,
+            "k": request.k,
             "queries": len(prepared.kept),
             "asked": eval_set.asked,
             "left_out": prepared.left_out,
-            "trials": [told_trial(row) for row in run.rows],
+            "trials": [trial_json(row) for row in run.rows],
             "left": run.left,
             "rule": str(rule),
             "best": None if won is None else won["trial"],
@@ -97,17 +102,17 @@ class Trials:
         }
 
     def _compared(
-        self, job: Job, asked: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
+        self, job: Job, request: TrialRequest, table: LakeTable, folder: Path, report_progress: ProgressCallback
     ) -> dict[str, Any]:
-        """Each model over the vectors of the same documents, asked the same questions."""
+        """Each model over the vectors of the same documents, with the same questions."""
         began = time.monotonic()
         model_of(table.spec)
-        datasets = self._same_documents(asked, table, folder)
+        datasets = self._same_documents(request, table, folder)
         first = datasets[0]
-        eval_set = _eval_set(asked, first, self._spec(first.model))
+        eval_set = _eval_set(request, first, self._spec(first.model))
         if not any(question.expected for question in eval_set.questions):
             raise InvalidInput(
-                "models are compared by documents that should be found, and no query says which",
+                "models are compared by documents that should be found, and no query names one",
                 code="nothing_expected",
                 hint='{"text": "how to skate", "expected": ["n1"]}',
             )
@@ -115,35 +120,35 @@ class Trials:
         rows = []
         for number, dataset in enumerate(datasets):
             report_progress({"compared": number, "of": len(datasets)})
-            rows.append(known.get(dataset.model) or self._asked_of(job, asked, dataset, eval_set))
+            rows.append(known.get(dataset.model) or self._compare_model(job, request, dataset, eval_set))
         journal_trials(self._lake, table.spec, job.id, [row for row in rows if row["model"] not in known])
         return {
             "table": table.spec.short_name,
             "run": job.id,
-            "k": asked.k,
+            "k": request.k,
             "queries": len(eval_set.questions),
             "documents": len(set(first.documents)),
             "asked": eval_set.asked,
-            "models": [told_trial(row) for row in rows],
+            "models": [trial_json(row) for row in rows],
             "seconds": round(time.monotonic() - began, 1),
         }
 
-    def _same_documents(self, asked: TrialRequest, table: LakeTable, folder: Path) -> list[Dataset]:
-        stored = {model: stored_rows(self._lake, table, model) for model in asked.models}
+    def _same_documents(self, request: TrialRequest, table: LakeTable, folder: Path) -> list[Dataset]:
+        stored = {model: stored_rows(self._lake, table, model) for model in request.models}
         documents = {model: rows.documents() for model, rows in stored.items()}
         common = sorted(set.intersection(*(set(names) for names in documents.values())))
         if not common:
             raise InvalidInput("these models have no document in common", code="nothing_in_common", hint="frazil embed")
         most = max(len(names) for names in documents.values())
-        kept_share = min(1.0, asked.max_vectors / most)
-        chosen = {common[at] for at in sample(len(common), max(1, int(len(common) * kept_share)), asked.seed)}
+        kept_share = min(1.0, request.max_vectors / most)
+        chosen = {common[at] for at in sample(len(common), max(1, int(len(common) * kept_share)), request.seed)}
         found = []
         for model, rows in stored.items():
             is_in = np.array([name in chosen for name in documents[model]])
             found.append(rows.dataset(table.name, rows.newest[is_in], folder / model))
         return found
 
-    def _asked_of(self, job: Job, asked: TrialRequest, dataset: Dataset, eval_set: EvalSet) -> dict[str, Any]:
+    def _compare_model(self, job: Job, request: TrialRequest, dataset: Dataset, eval_set: EvalSet) -> dict[str, Any]:
         row: dict[str, Any] = {
             **dataset.body(),
             "run": job.id,
@@ -156,15 +161,15 @@ class Trials:
             "queries": len(eval_set.questions),
             "asked": eval_set.asked,
             "eval_set": eval_set.id,
-            "k": asked.k,
+            "k": request.k,
             "machine": machine(),
             "engines": engines(),
         }
         try:
             spec = self._spec(dataset.model)
             documents = tuple(dataset.documents)
-            task = Compare(dataset.folder, documents, eval_set.questions, spec, dataset.version, asked.k)
-            found = self._children.run(task, timeout_seconds=asked.trial_seconds)
+            task = Compare(dataset.folder, documents, eval_set.questions, spec, dataset.version, request.k)
+            found = self.tasks.run(task, timeout_seconds=request.trial_seconds)
         except FrazilError as error:
             return {**row, "state": "failed", "reason": f"{error.code}: {error.message}"[:500]}
         reasons = ", ".join(f"{why} ({number})" for why, number in found.left_out.items())
@@ -189,7 +194,7 @@ def shelf_and_model(
     return open_shelf(lake.registry, lake.warehouse, name, settings), model or of_table
 
 
-def _eval_set(asked: TrialRequest, dataset: Dataset, spec: ModelSpec | None) -> EvalSet:
-    if asked.eval_set:
-        return EvalSet(asked.eval_set, "given")
-    return made_from(dataset, asked.queries, asked.seed, has_model=spec is not None)
+def _eval_set(request: TrialRequest, dataset: Dataset, spec: ModelSpec | None) -> EvalSet:
+    if request.eval_set:
+        return EvalSet(request.eval_set, "given")
+    return made_from(dataset, request.queries, request.seed, has_model=spec is not None)

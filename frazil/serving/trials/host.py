@@ -1,4 +1,4 @@
-"""The machine that a trial ran on: figures of another one are not compared with these."""
+"""Host of a trial: figures of another one are not compared with these."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 def machine() -> str:
     """Its processor, cores and memory as JSON, equal for equal machines."""
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    told = {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gb": round(gigabytes), "system": platform.system()}
-    return json.dumps(told)
+    facts = {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gb": round(gigabytes), "system": platform.system()}
+    return json.dumps(facts)
 
 
 def engines() -> str:

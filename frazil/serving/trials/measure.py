@@ -1,7 +1,7 @@
-"""Measuring one index, in two child processes: one builds it, one answers from it.
+"""Measurement of one index, in two child processes: one builds it, one answers from it.
 
 So the memory of the build is not counted as that of the search. Times are of a single thread on warm files, the queries
-in random order, each asked alone as a search asks.
+in random order, each alone, as in a search.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from frazil.registry import ProgressCallback
 from frazil.serving.bitmap import Ordinals
 from frazil.serving.trials.grid import VSS, TrialConfig
 from frazil.serving.trials.host import peak_bytes, resident_bytes
@@ -39,7 +40,7 @@ class Answering(Protocol):
 @dataclass(frozen=True)
 class Built:
     config: TrialConfig
-    """What was built: `flat` where there are too few vectors for what was asked."""
+    """What was built: `flat` where there are too few vectors for the requested kind."""
     seconds: float
     index_bytes: int
     size_bytes: int
@@ -55,7 +56,7 @@ class Build:
     config: TrialConfig
     threads: int
 
-    def run(self) -> Built:
+    def run(self, report_progress: ProgressCallback | None = None) -> Built:
         self.folder.mkdir()
         os.link(self.place / VECTORS, self.folder / VECTORS)
         if self.config.kind == VSS:
@@ -98,7 +99,7 @@ class MeasuredSearch:
     config: TrialConfig
     k: int
 
-    def run(self) -> Searched:
+    def run(self, report_progress: ProgressCallback | None = None) -> Searched:
         queries: Floats = np.load(self.place / QUERIES)
         truth: Floats = np.load(self.place / TRUE_SCORES)
         if self.config.kind == VSS:
@@ -136,7 +137,7 @@ class MeasuredSearch:
         return _OfIndex(folder)
 
     def _recall(self, queries: Floats, truth: Floats, found: npt.NDArray[np.int64]) -> float:
-        """By the scores of what was found, computed here: no engine is asked how good it is."""
+        """By the scores of what was found, computed here: no engine judges itself."""
         vectors = np.load(self.built / VECTORS, mmap_mode="r")
         scores = np.full(found.shape, -np.inf, dtype=np.float32)
         for number, ordinals in enumerate(found):

@@ -1,4 +1,4 @@
-"""Which trial wins: a rule that says how much of the truth must be found, and what is to be least among those that do.
+"""Rule by which a trial wins: how much of the truth must be found, and what must be least among those that find it.
 
 Only trials of the same thing are compared: the same shelf, model, version and number of dimensions; on data that is at
 most half and at most twice as much as now; by the same k; on the machine of the newest trial. Of two trials of the same
@@ -47,13 +47,13 @@ class Rule:
     @classmethod
     def parse(cls, text: str) -> Rule:
         """From words: `fastest with recall >= 0.99`."""
-        said = _SENTENCE.fullmatch(" ".join(text.lower().split()))
-        if said is None:
+        match = _SENTENCE.fullmatch(" ".join(text.lower().split()))
+        if match is None:
             raise bad_trial(
                 f"{text[:80]!r} is not a rule",
                 f"say `fastest with recall >= 0.99`; instead of fastest also {', '.join(list(_WORDS)[1:])}",
             )
-        return cls(float(said[2]), _WORDS[said[1]])
+        return cls(float(match[2]), _WORDS[match[1]])
 
     def __str__(self) -> str:
         words = {measure: word for word, measure in reversed(_WORDS.items())}
@@ -83,7 +83,7 @@ class Winner:
 
 
 def comparable(trials: Sequence[Row], now: CurrentIndex, k: int | None = None) -> list[Row]:
-    """The trials that say something about today's data, one for each configuration, oldest first."""
+    """The trials that are valid for today's data, one for each configuration, oldest first."""
     same = [
         trial
         for trial in trials
@@ -117,7 +117,7 @@ def leading(trials: Sequence[Row], rule: Rule) -> Row | None:
 
 
 def best(trials: Sequence[Row], rule: Rule, now: CurrentIndex, k: int | None = None) -> Winner:
-    """The winner under the rule; `NotFound` says what is in the way."""
+    """The winner under the rule; `NotFound` with the reason if there is none."""
     counted = comparable(trials, now, k)
     won = leading(counted, rule)
     if won is not None:
@@ -137,7 +137,7 @@ def best(trials: Sequence[Row], rule: Rule, now: CurrentIndex, k: int | None = N
     raise NotFound(
         f"no trial of {now.shelf} has recall >= {rule.recall:g}: {most}",
         code="no_trial_qualifies",
-        hint="ask for less, or try more: --search 20",
+        hint="require less, or try more: --search 20",
     )
 
 

@@ -1,7 +1,7 @@
-"""One run: trials one after the other, each in children of its own, journalled some at a time.
+"""Run of trials, one after the other, each in child processes, journalled in batches.
 
 Whoever continues a run that was killed reads what it journalled, and tries the rest. The run ends when all was tried
-or its time is over; what was left is told.
+or its time is over; the report has the number of those left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frazil.crash import crash_point
 from frazil.errors import FrazilError
 from frazil.registry import ProgressCallback
 from frazil.requests import TrialRequest
-from frazil.serving.trials.children import Children, TookTooLong
+from frazil.serving.child_tasks import ChildTasks, TookTooLong
 from frazil.serving.trials.dataset import Dataset
 from frazil.serving.trials.eval_set import EvalSet, PreparedEvalSet, hit_rate, mean_reciprocal_rank, ranks
 from frazil.serving.trials.grid import ALL_KINDS, VSS, TrialConfig, default_grid, drawn, near, parse_grid
@@ -42,11 +42,11 @@ class Run:
     """The trials of one job. `journal` adds some in one commit."""
 
     id: str
-    ask: TrialRequest
+    request: TrialRequest
     dataset: Dataset
     eval_set: EvalSet
     prepared: PreparedEvalSet
-    children: Children
+    tasks: ChildTasks
     journal: Callable[[list[Row]], None]
     known: list[Row]
     """What an earlier try of the same job journalled."""
@@ -56,14 +56,14 @@ class Run:
     def __post_init__(self) -> None:
         self.rows: list[Row] = list(self.known)
         self.left = 0
-        self._kinds = self.ask.kinds or ALL_KINDS
+        self._kinds = self.request.kinds or ALL_KINDS
         self._waiting: list[Row] = []
         self._journalled_at = time.monotonic()
         self._built: dict[str, tuple[Path, Built]] = {}
 
     def all(self, report_progress: ProgressCallback) -> None:
         """Try everything there is time for."""
-        wanted = self.ask.search or len(self._grid())
+        wanted = self.request.search or len(self._grid())
         for config in self._planned():
             if time.monotonic() >= self.deadline:
                 self.left = wanted - len(self.rows)
@@ -75,20 +75,20 @@ class Run:
         self._flush()
 
     def _grid(self) -> list[TrialConfig]:
-        if self.ask.grid is not None:
-            return parse_grid(self.ask.grid)
+        if self.request.grid is not None:
+            return parse_grid(self.request.grid)
         return default_grid(len(self.dataset), self.dataset.dims, self._kinds)
 
     def _planned(self) -> Iterator[TrialConfig]:
         """What is not journalled yet: of the grid, those that share a build together; or one by one, each drawn with a
         look at what came before."""
         tried = [TrialConfig.parse(msgspec.json.decode(row["config"])) for row in self.known]
-        if not self.ask.search:
+        if not self.request.search:
             grid = self._grid()
             first = {config.built_with: at for at, config in reversed(list(enumerate(grid)))}
             yield from sorted((one for one in grid if one not in tried), key=lambda one: first[one.built_with])
             return
-        while len(tried) < self.ask.search:
+        while len(tried) < self.request.search:
             config = self._drawn(len(tried), tried)
             if config is None:
                 return
@@ -101,10 +101,10 @@ class Run:
         if number == 0 and default.kind in self._kinds:
             return default
         config = None
-        won = leading([row for row in self.rows if row["state"] == "ok"], Rule.parse(self.ask.rule))
-        if won is not None and number >= self.ask.search // 2:
-            config = near(self.ask.seed, number, TrialConfig.parse(msgspec.json.decode(won["config"])), tried)
-        return config or drawn(self.ask.seed, number, self._kinds, tried)
+        won = leading([row for row in self.rows if row["state"] == "ok"], Rule.parse(self.request.rule))
+        if won is not None and number >= self.request.search // 2:
+            config = near(self.request.seed, number, TrialConfig.parse(msgspec.json.decode(won["config"])), tried)
+        return config or drawn(self.request.seed, number, self._kinds, tried)
 
     def _default(self) -> IndexConfig:
         return default_config(len(self.dataset), self.dataset.dims)
@@ -123,7 +123,7 @@ class Run:
             "queries": len(self.prepared.kept),
             "asked": self.eval_set.asked,
             "eval_set": self.eval_set.id,
-            "k": self.ask.k,
+            "k": self.request.k,
             "threads": self.threads,
             "machine": machine(),
             "engines": engines(),
@@ -149,19 +149,19 @@ class Run:
             folder = self.dataset.folder / f"index-{self._id(config)}"
             shutil.rmtree(folder, ignore_errors=True)
             task = Build(self.dataset.folder, folder, config, self.threads)
-            self._built[config.built_with] = folder, self.children.run(task, timeout_seconds=self._patience())
+            self._built[config.built_with] = folder, self.tasks.run(task, timeout_seconds=self._patience())
         return self._built[config.built_with]
 
     def _search(self, built_in: Path, config: TrialConfig) -> tuple[Searched, Mapping[str, Any]]:
-        found = self.children.run(
-            MeasuredSearch(self.dataset.folder, built_in, config, self.ask.k), timeout_seconds=self._patience()
+        found = self.tasks.run(
+            MeasuredSearch(self.dataset.folder, built_in, config, self.request.k), timeout_seconds=self._patience()
         )
         expected = [self.eval_set.questions[number].expected for number in self.prepared.kept]
         places = ranks(found.found, self.dataset.documents, expected)
         return found, {"hit_rate": hit_rate(places), "mrr": mean_reciprocal_rank(places)}
 
     def _patience(self) -> float:
-        return min(self.ask.trial_seconds, max(1.0, self.deadline - time.monotonic()))
+        return min(self.request.trial_seconds, max(1.0, self.deadline - time.monotonic()))
 
     def _add(self, row: Row) -> None:
         self.rows.append(row)

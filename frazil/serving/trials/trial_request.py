@@ -10,11 +10,11 @@ from frazil.serving.trials.rule import Rule
 
 
 def parse_trial(body: object) -> TrialRequest:
-    """A request from JSON, or `InvalidInput` that says what would be right."""
-    asked = TrialRequest.parse(body)
-    for kind in asked.kinds:
+    """A request from JSON, or `InvalidInput` with a hint."""
+    request = TrialRequest.parse(body)
+    for kind in request.kinds:
         if kind not in ALL_KINDS:
             raise bad_trial(f"there is no index kind {kind[:40]!r}", f"the kinds are {', '.join(ALL_KINDS)}")
-    if asked.grid is not None:
-        parse_grid(asked.grid)
-    return replace(asked, rule=str(Rule.parse(asked.rule)))
+    if request.grid is not None:
+        parse_grid(request.grid)
+    return replace(request, rule=str(Rule.parse(request.rule)))

@@ -1,4 +1,4 @@
-"""A trial as it is told: in reports, over HTTP and to charts."""
+"""Trial rows as JSON: in reports, over HTTP and in charts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 _AS_JSON = ("config", "machine", "engines")
 
 
-def told_trial(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures that there are, and what is JSON in the journal as what it says."""
-    told: dict[str, Any] = {}
+def trial_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures that there are; columns that hold JSON are decoded."""
+    fields: dict[str, Any] = {}
     for name, value in row.items():
         if value is None:
             continue
@@ -21,5 +21,5 @@ def told_trial(row: Mapping[str, Any]) -> dict[str, Any]:
             value = msgspec.json.decode(value)
         elif isinstance(value, datetime):
             value = value.isoformat()
-        told[name] = value
-    return told
+        fields[name] = value
+    return fields

@@ -1,4 +1,4 @@
-"""DuckDB's own HNSW index, to compare with: built into a database file, asked as SQL asks."""
+"""VSS, DuckDB's own HNSW index, to compare with: built into a database file, searched by SQL."""
 
 from __future__ import annotations
 

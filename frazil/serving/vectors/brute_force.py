@@ -1,4 +1,4 @@
-"""What the right answer is, by brute force, and how much of it an index finds."""
+"""Brute force search: the right answer, and how much of it an index finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finders name candidates: ordinals that are likely among the nearest, by codes or a graph. Exact scores decide later.
+"""Candidate finders: ordinals that are likely among the nearest, by codes or a graph. Exact scores decide later.
 
 `pq` is one list of 4-bit codes, read from end to end. A list of one is what lets it take a selector: faiss refuses one
 for the plain fast-scan index, and with it every filter that is not selective is answered at the speed of an unfiltered
@@ -32,7 +32,7 @@ class Finder(Protocol):
     def find(self, query: Floats, count: int, allowed: Bitmap | None) -> tuple[Ordinals, Floats | None]:
         """Up to `count` different candidates for one query, all of them allowed, in no particular order.
 
-        With them their scores as the codes tell them, if everything else that is allowed scores less by its code.
+        With them their scores by the codes, if everything else that is allowed scores less by its code.
         """
         ...
 

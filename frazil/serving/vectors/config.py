@@ -1,4 +1,4 @@
-"""Which vector index, with which parameters: a value that trials vary, artifacts record and JSON carries.
+"""Configuration of a vector index, kind and parameters: a value that trials vary, artifacts record and JSON carries.
 
 The rules of `default_config` were measured on 100,000 vectors of 768 and of 256 dimensions, both from real sentences:
 
@@ -82,21 +82,21 @@ class IndexConfig:
         object.__setattr__(self, "params", whole)
 
     @classmethod
-    def parse(cls, told: str | bytes | Mapping[str, Any]) -> IndexConfig:
+    def parse(cls, given: str | bytes | Mapping[str, Any]) -> IndexConfig:
         """From `{"kind": "pq", "sub_dims": 2}` as JSON text or decoded; or just the name of a kind."""
-        if isinstance(told, str | bytes):
-            text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
+        if isinstance(given, str | bytes):
+            text = given.decode("utf-8", "replace") if isinstance(given, bytes) else given
             if text.strip() in PARAMETERS:
                 return cls(text.strip())
             try:
-                told = json.loads(text)
+                given = json.loads(text)
             except (ValueError, RecursionError) as wrong:
                 raise _wrong(
                     f"the index is neither a kind nor JSON: {text[:80]!r}", f"kinds: {', '.join(KINDS)}"
                 ) from wrong
-        if not isinstance(told, Mapping) or not isinstance(told.get("kind"), str):
+        if not isinstance(given, Mapping) or not isinstance(given.get("kind"), str):
             raise _wrong("the index is not an object with a `kind`", 'for example {"kind": "pq", "sub_dims": 2}')
-        return cls(told["kind"], {name: value for name, value in told.items() if name != "kind"})
+        return cls(given["kind"], {name: value for name, value in given.items() if name != "kind"})
 
     def as_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **self.params}

@@ -1,4 +1,4 @@
-"""Exact answers: inner products with float32 vectors, wherever they lie, a mapped file included.
+"""Exact search: inner products with float32 vectors, wherever they lie, a mapped file included.
 
 faiss does the arithmetic on the rows in place. A gather and a product by numpy takes three to eight times as long, and
 its thread pool stalls when other threads want the cores (18 ms where one thread takes 1.6 [20,000 × 256, busy cores]).
@@ -23,7 +23,7 @@ _THREADS = threading.local()
 
 
 def one_thread() -> None:
-    """Let faiss work in the calling thread only; it counts per thread, so each thread says it once.
+    """Let faiss work in the calling thread only; it counts per thread, so each thread sets it once.
 
     Queries come from many threads at once, and then the helpers of one only wait for the cores of the other.
     """

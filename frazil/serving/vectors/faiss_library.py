@@ -1,4 +1,4 @@
-"""The engine, imported in one place: its type stubs lack half of what is called here."""
+"""Faiss, imported in one place: its type stubs lack half of what is called here."""
 
 from __future__ import annotations
 

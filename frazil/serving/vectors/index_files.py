@@ -1,4 +1,4 @@
-"""An index as files: `vectors.npy`, `codes.faiss` for what is not flat, and `index.json`, which says what they must be.
+"""Files of a vector index: `vectors.npy`, `codes.faiss` for what is not flat, and `index.json`, which describes them.
 
 Nothing here is written twice: a folder is built, then only read. `index.json` comes last, so that a folder without it
 is one whose build did not end.
@@ -31,7 +31,7 @@ LEAST_TRAINED_ROWS = 1000
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What was built; `config` is `flat` where there were too few vectors for what was asked."""
+    """What was built; `config` is `flat` where there were too few vectors for the requested kind."""
 
     config: IndexConfig
     rows: int
@@ -56,15 +56,21 @@ def build(config: IndexConfig, vectors: Floats, folder: Path, *, threads: int | 
         config = IndexConfig("flat")
     write_vectors(vectors, folder / VECTORS)
     files = [VECTORS]
-    told: dict[str, Any] = {"format": FORMAT, "engine": VERSION, "rows": rows, "dims": dims, "config": config.as_json()}
+    description: dict[str, Any] = {
+        "format": FORMAT,
+        "engine": VERSION,
+        "rows": rows,
+        "dims": dims,
+        "config": config.as_json(),
+    }
     if config.kind != "flat":
         index = train_and_fill(config, vectors, threads=threads or os.cpu_count() or 1)
         if index.ntotal != rows:
             raise damaged(folder / CODES, f"{rows} vectors went in, {index.ntotal} are indexed")
         faiss.write_index(index, str(folder / CODES))
-        told["codes_sha256"] = _sha256(folder / CODES)
+        description["codes_sha256"] = _sha256(folder / CODES)
         files.append(CODES)
-    (folder / DESCRIPTION).write_text(json.dumps(told, indent=1) + "\n")
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
     return BuildReport(
         config=config,
         rows=rows,
@@ -83,16 +89,16 @@ def open_index(folder: Path) -> VectorIndex:
     length makes it allocate, or read, what is not there. A flipped bit in the vectors only makes a score wrong, and
     is for the hashes of the artifact to find: they are too large to read at each start.
     """
-    told = _description(folder / DESCRIPTION)
-    config = IndexConfig.parse(told["config"])
-    vectors = open_vectors(folder / VECTORS, told["rows"], told["dims"])
-    return VectorIndex(config, vectors, _finder(config, folder / CODES, told))
+    description = _description(folder / DESCRIPTION)
+    config = IndexConfig.parse(description["config"])
+    vectors = open_vectors(folder / VECTORS, description["rows"], description["dims"])
+    return VectorIndex(config, vectors, _finder(config, folder / CODES, description))
 
 
 def searched_with(folder: Path, config: IndexConfig, other: Path) -> None:
     """Make in `other` the index of the same vectors and codes that is searched with these parameters, by links."""
-    told = _description(folder / DESCRIPTION)
-    built = IndexConfig.parse(told["config"])
+    description = _description(folder / DESCRIPTION)
+    built = IndexConfig.parse(description["config"])
     if built.kind == "flat":
         config = built
     if _built_with(config) != _built_with(built):
@@ -100,40 +106,44 @@ def searched_with(folder: Path, config: IndexConfig, other: Path) -> None:
     for name in (VECTORS, CODES):
         if (folder / name).exists():
             os.link(folder / name, other / name)
-    (other / DESCRIPTION).write_text(json.dumps({**told, "config": config.as_json()}, indent=1) + "\n")
+    (other / DESCRIPTION).write_text(json.dumps({**description, "config": config.as_json()}, indent=1) + "\n")
 
 
 def _built_with(config: IndexConfig) -> dict[str, Any]:
     return {name: value for name, value in config.as_json().items() if name not in SEARCHED_WITH}
 
 
-def _finder(config: IndexConfig, path: Path, told: dict[str, Any]) -> Finder | None:
+def _finder(config: IndexConfig, path: Path, description: dict[str, Any]) -> Finder | None:
     if config.kind == "flat":
         return None
     try:
-        if _sha256(path) != told["codes_sha256"]:
+        if _sha256(path) != description["codes_sha256"]:
             raise damaged(path, "its content is not what was written")
         index = faiss.read_index(str(path))
     except FileNotFoundError as missing:
         raise damaged(path, "it is missing") from missing
     except RuntimeError as wrong:
         raise damaged(path, str(wrong)) from wrong
-    if index.ntotal != told["rows"]:
-        raise damaged(path, f"it holds {index.ntotal} vectors, not {told['rows']}")
+    if index.ntotal != description["rows"]:
+        raise damaged(path, f"it holds {index.ntotal} vectors, not {description['rows']}")
     return GraphFinder(index, config) if config.kind == "hnsw" else CodeFinder(index, config)
 
 
 def _description(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_bytes())
-        whole = told["format"] == FORMAT and isinstance(told["rows"], int) and isinstance(told["dims"], int)
-        if not whole or (told["config"]["kind"] != "flat" and not isinstance(told["codes_sha256"], str)):
+        description = json.loads(path.read_bytes())
+        whole = (
+            description["format"] == FORMAT
+            and isinstance(description["rows"], int)
+            and isinstance(description["dims"], int)
+        )
+        if not whole or (description["config"]["kind"] != "flat" and not isinstance(description["codes_sha256"], str)):
             raise damaged(path, "it is of another format")
     except FileNotFoundError as missing:
         raise damaged(path, "it is missing") from missing
     except (ValueError, KeyError, TypeError, RecursionError) as wrong:
         raise damaged(path, "it is not what was written") from wrong
-    described: dict[str, Any] = told
+    described: dict[str, Any] = description
     return described
 
 

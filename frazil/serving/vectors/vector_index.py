@@ -1,7 +1,7 @@
-"""Nearest vectors, filtered or not: candidates by a finder, exact scores by the vectors themselves.
+"""Vector index, filtered or not: candidates by a finder, exact scores by the vectors themselves.
 
 A filter never costs recall. Where few are allowed, all of them are compared exactly; otherwise the finder looks among
-the allowed ones only. And the codes are not believed blindly: exact scores of the candidates tell how far codes err,
+the allowed ones only. And the codes are not believed blindly: exact scores of the candidates show how far codes err,
 for this query and this filter. Where something that was left out could still belong to the answer, more candidates are
 looked at, and in the end everything. That takes one round for 99 of 100 queries of real text; with a filter that
 forbids the nearer half of all vectors, recall@10 would be 0.13 without it.
@@ -65,7 +65,7 @@ class VectorIndex:
         """
         queries = check_queries(query, self.dims)
         if not 0 < k <= MAX_K:
-            raise InvalidInput(f"k = {k} is not from 1 to {MAX_K}", code="bad_k", hint="ask for fewer")
+            raise InvalidInput(f"k = {k} is not from 1 to {MAX_K}", code="bad_k", hint="request fewer")
         if allowed is not None and allowed.size != self.rows:
             raise ValueError(f"the filter is over {allowed.size} ordinals, the index has {self.rows}")
         if allowed is not None and allowed.count == self.rows:
@@ -102,5 +102,5 @@ def _complete(last: float, exact: Floats, by_code: Floats) -> bool:
     """Can nothing that was left out score above `last`, as far as codes err?"""
     error = exact - by_code
     error -= error.mean()
-    # What `error.std()` is, in a third of its time: it is asked once for every query.
+    # What `error.std()` is, in a third of its time: it is computed once for every query.
     return last - float(by_code.min()) >= _SURE * math.sqrt(float(error @ error) / len(error))

@@ -1,4 +1,4 @@
-"""The vectors of an artifact: one file in NumPy's format, float32, normalised, row i for ordinal i; mapped, not read.
+"""Vectors file of an artifact: one file in NumPy's format, float32, normalised, row i for ordinal i; mapped, not read.
 
 All that is exact reads it: flat search, filtered search, the scores of candidates. No index holds them a second time.
 """
@@ -48,7 +48,7 @@ def check_queries(queries: Floats, dims: int) -> Floats:
             hint="embed the query with the model that the index was built with",
         )
     flat = rows.reshape(-1)
-    # Their product is finite if they are, and takes a fifth of the time; that of very large ones says nothing.
+    # Their product is finite if they are, and takes a fifth of the time; that of very large ones shows nothing.
     if not math.isfinite(float(flat @ flat)) and not np.isfinite(rows).all():
         raise InvalidInput(
             "the query vector has a number that is not finite", code="bad_vector", hint="check the model"

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.access import Grant, TokenRecord, shared_mask_salt
 from frazil.serving.sql import QueryPool, QuerySettings
-from frazil.serving.sql.worker_config import outfit
+from frazil.serving.sql.worker_config import fork_server_config
 from tests.gateway.http.harness import running
 from tests.gateway.query.conftest import House
 
@@ -163,7 +163,7 @@ async def test_stored_grants_keep_their_meaning(house: House) -> None:
 
 async def test_workers_do_not_know_the_master_salt(house: House) -> None:
     master = shared_mask_salt(house.lake.registry)
-    assert master not in msgspec.json.encode(outfit(QuerySettings(), house.lake.warehouse, ())).decode()
+    assert master not in msgspec.json.encode(fork_server_config(QuerySettings(), house.lake.warehouse, ())).decode()
     table = await people(house)
     token = await house.token("sql", hashed(table))
     for sql in (

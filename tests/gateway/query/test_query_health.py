@@ -14,7 +14,7 @@ import pytest
 from frazil.gateway import Gateway
 from frazil.gateway import health as parts
 from frazil.gateway.health import PartsHealth
-from frazil.serving.sql import Query, QueryPool, QuerySettings, stall_clock
+from frazil.serving.sql import QueryPool, QuerySettings, SqlQuery, stall_clock
 from frazil.serving.sql.fair_queue import Slot
 from tests.serving.sql.tables import House
 
@@ -30,7 +30,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def ask(pool: QueryPool) -> bytes:
-    return (await pool.run(Query("SELECT 1", "ann"), lambda: [])).body
+    return (await pool.run(SqlQuery("SELECT 1", "ann"), lambda: [])).body
 
 
 async def test_queries_that_never_come_to_their_turn_are_degraded(
@@ -84,7 +84,7 @@ async def test_workers_that_do_not_start_are_down_after_a_while(
                 raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
             broken.setattr(subprocess, "Popen", refuse)
-            pool._flock.end()
+            pool._processes.end()
             assert part(pool)["status"] == "starting"
             await until(lambda: part(pool)["status"] == "down")
             assert "no query worker" in part(pool)["reason"]

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.serving.artifacts import CHUNK_SCHEMA, ArtifactModel, ArtifactSource, Manifest, SourceState
-from frazil.serving.artifacts.canaries import ExactPart
 from frazil.serving.artifacts.manifest import Vectors
 from frazil.serving.artifacts.parts import ArtifactPart, DuckPart
 from frazil.serving.artifacts.write import write_artifact
+from tests.serving.artifacts.exact_part import ExactPart
 
 TABLE = "main.notes"
 DIMS = 8

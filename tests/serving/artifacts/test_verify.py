@@ -19,7 +19,7 @@ from frazil.serving.artifacts.manifest import Seal
 from frazil.serving.artifacts.verify import verify_artifact
 from frazil.serving.artifacts.write import write_artifact
 from tests.serving.artifacts.samples import PARTS, TABLE, source
-from tests.serving.artifacts.test_build import Forgetful
+from tests.serving.artifacts.test_write import Forgetful
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ import pytest
 from frazil.errors import FrazilError
 from frazil.lake.catalog import Lake
 from frazil.registry import job_status
+from frazil.serving import child_tasks
 from frazil.serving.artifacts import LocalCopies, Shelf
 from frazil.serving.artifacts.register import Policy
-from frazil.serving.builds import process
 from frazil.storage import local_path
 from tests.kills import address, finished, killed_at
 from tests.lake.staging import append
@@ -143,8 +143,8 @@ def test_a_child_that_is_killed_is_told_and_the_next_build_is_whole(
 @pytest.mark.slow
 def test_a_child_without_memory_is_an_error_and_nothing_else(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """So little that it cannot even begin; the system says so in its own ways."""
-    command = " ".join(map(shlex.quote, process._CHILD))
-    monkeypatch.setattr(process, "_CHILD", ["bash", "-c", f"ulimit -v 300000; exec {command}"])
+    command = " ".join(map(shlex.quote, child_tasks._COMMAND))
+    monkeypatch.setattr(child_tasks, "_COMMAND", ["bash", "-c", f'ulimit -v 300000; exec {command} "$@"', "child"])
     with pytest.raises(FrazilError) as failed:
         Yard(yard.lake, yard.folder, own_process=True).build()
     assert failed.value.code in ("build_out_of_memory", "build_process_lost", "build_process_killed")

@@ -57,7 +57,7 @@ def test_an_entity_is_folded_by_spark_and_built(yard: Yard, spark_lake: SparkLak
         while FoldCommitter(spark_lake.lake, entity, spark_lake.session).fold() is not None:
             pass
 
-    yard.builds.hands = type(yard.builds.hands)(fold, yard.embed, yard.say)
+    yard.builds.services = type(yard.builds.services)(fold, yard.embed, yard.say)
     append(yard.lake, f"{name}__history", [{"id": n, "body": f"Text {n}.", "_op": "upsert"} for n in range(6)])
     assert yard.build("built_things")["rows"] == 6
     changes = [{"id": 2, "_op": "delete"}, {"id": 3, "body": "Changed.", "_op": "upsert"}]

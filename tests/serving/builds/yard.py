@@ -1,8 +1,7 @@
-"""Where builds are tried: a real lake, and hands that embed and fold in this process instead of Spark's."""
+"""Where builds are tried: a real lake, and services that embed and fold in this process instead of Spark's."""
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,22 +21,27 @@ from frazil.serving.artifacts import MANIFEST, ArtifactEntry, LocalCopies, Manif
 from frazil.serving.artifacts.contents import Contents
 from frazil.serving.artifacts.parts import IndexPart
 from frazil.serving.artifacts.verify import verify_artifact
-from frazil.serving.builds import Builds, BuildServices
-from frazil.serving.builds.child import built
-from frazil.serving.builds.plan import BuildOrder, BuildPlan
-from frazil.serving.builds.process import BuildProcess
+from frazil.serving.builds import BuildHandler, BuildServices
+from frazil.serving.child_tasks import ChildCodes, ChildTask, ChildTasks
 from tests.entity_model import fold
 from tests.pipeline.embeddings.place import Place
 
 
-class InProcess(BuildProcess):
+class InProcess(ChildTasks):
     """The child's work in this process, pickled on the way as a pipe does."""
 
-    def build(self, plan: BuildPlan, place: Path, generation: str, report_progress: ProgressCallback) -> dict[str, Any]:
-        for name in ("artifact", "spill"):
-            (place / name).mkdir()
-        order = BuildOrder(plan, place / "artifact", place / "spill", generation, os.getpid())
-        return built(pickle.loads(pickle.dumps(order)), report_progress)  # noqa: S301
+    def __init__(self) -> None:
+        super().__init__(ChildCodes("lost", "killed", "out_of_memory"))
+
+    def run(
+        self,
+        task: ChildTask[Any],
+        *,
+        timeout_seconds: float | None = None,
+        report_progress: ProgressCallback = lambda progress: None,
+    ) -> Any:
+        self.check()
+        return pickle.loads(pickle.dumps(task)).run(report_progress)  # noqa: S301
 
 
 @dataclass
@@ -52,11 +56,11 @@ class Yard:
 
     def __post_init__(self) -> None:
         self.place = Place(self.lake, self.models)
-        self.builds = Builds(
+        self.builds = BuildHandler(
             self.lake, self.settings, self.folder / "builds", BuildServices(self.fold, self.embed, self.say)
         )
         if not self.own_process:
-            self.builds.process = InProcess()
+            self.builds.tasks = InProcess()
 
     def fold(self, name: str) -> None:
         entity = load_entity(self.lake, name)

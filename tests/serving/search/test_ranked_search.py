@@ -15,6 +15,7 @@ from frazil.serving import Bitmap
 from frazil.serving.search import Allowed, DocumentChange, SearchQuery, SearchState, ServedGenerations
 from frazil.serving.vectors.brute_force import recall
 from frazil.serving.vectors.config import IndexConfig
+from tests.serving.bitmaps import bitmap_of
 from tests.serving.search.world import Row, World, corpus, document, search, searchable
 from tests.serving.sentences import sentences
 
@@ -73,7 +74,7 @@ def test_a_filter_that_forbids_the_nearest(large: ServedGenerations) -> None:
         assert reading.generation is not None
         forbidden = reading.generation.rows_of([hit.key for hit in near.hits])
         assert len(forbidden) == 100
-        allowed = Allowed(~Bitmap.of_ordinals(forbidden, reading.generation.rows))
+        allowed = Allowed(~bitmap_of(forbidden, reading.generation.rows))
         for mode in ("vector", "text", "hybrid"):
             found = reading.search(SearchQuery(ask.text, mode=mode, k=100), allowed)
             assert len(found.hits) == 100 and not {hit.key for hit in found.hits} & {hit.key for hit in near.hits}

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from frazil.errors import FrazilError, InvalidInput
-from frazil.serving.sql import Query, QueryPool, QuerySettings, QueryTimeout, Relation
+from frazil.serving.sql import QueryPool, QuerySettings, QueryTimeout, Relation, SqlQuery
 from frazil.serving.sql.errors import Busy, OutOfMemory, WorkerLost
 from tests.serving.sql.tables import ROWS, House, relation, rows, tail_of
 
@@ -44,7 +44,7 @@ async def pool(house: House) -> AsyncIterator[QueryPool]:
 
 async def ask(pool: QueryPool, sql: str, relations: Sequence[Relation] = (), **query: Any) -> Any:
     query.setdefault("owner", "ann")
-    result = await pool.run(Query(sql, **query), lambda: relations)
+    result = await pool.run(SqlQuery(sql, **query), lambda: relations)
     return json.loads(result.body)
 
 
@@ -62,7 +62,9 @@ async def settled(pool: QueryPool) -> None:
 async def test_every_format_behind_all_walls(pool: QueryPool, house: House) -> None:
     table = relation(house.table("formats", [rows(0, 50)]))
     for format in ("json", "ndjson", "csv", "arrow"):
-        query = Query("SELECT *, now() AS at, uuid() AS u, 1::HUGEINT AS h FROM t", "ann", format=format, max_rows=20)
+        query = SqlQuery(
+            "SELECT *, now() AS at, uuid() AS u, 1::HUGEINT AS h FROM t", "ann", format=format, max_rows=20
+        )
         result = await pool.run(query, lambda: [table])
         assert (result.row_count, result.truncated) == (20, True)
         assert [column["name"] for column in result.columns][:2] == ["_seq", "_id"]
@@ -165,15 +167,15 @@ async def test_an_idle_worker_that_ends_is_replaced(pool: QueryPool) -> None:
     assert await ask(pool, "SELECT 1") == [[1]]
 
 
-async def test_the_nursery_is_started_again(pool: QueryPool) -> None:
+async def test_the_fork_server_is_started_again(pool: QueryPool) -> None:
     await settled(pool)
     workers = _pids(pool)
-    nursery = pool._flock._process
-    os.kill(nursery.pid, signal.SIGKILL)
-    await until(lambda: pool._flock._process is not nursery)
+    fork_server = pool._processes._process
+    os.kill(fork_server.pid, signal.SIGKILL)
+    await until(lambda: pool._processes._process is not fork_server)
     await settled(pool)
     assert await ask(pool, "SELECT 1") == [[1]]
-    # Workers go with their nursery.
+    # Workers go with their fork server.
     await until(lambda: not any(_is_running(pid) for pid in workers))
 
 
@@ -326,24 +328,24 @@ async def test_what_relations_raises_is_raised_and_the_worker_stays(pool: QueryP
         raise InvalidInput("no such cut")
 
     with pytest.raises(InvalidInput, match="no such cut"):
-        await pool.run(Query("SELECT 1", "ann"), gone)
+        await pool.run(SqlQuery("SELECT 1", "ann"), gone)
     assert pool.status()["replaced"] == before
     assert pool.status()["ready"] == SETTINGS.workers + 1
 
 
 async def test_large_answers_and_caps(pool: QueryPool) -> None:
-    result = await pool.run(Query("SELECT range FROM range(300000)", "ann", max_rows=300_000), lambda: [])
+    result = await pool.run(SqlQuery("SELECT range FROM range(300000)", "ann", max_rows=300_000), lambda: [])
     assert result.row_count == 300_000 and not result.truncated
-    capped = await pool.run(Query("SELECT range FROM range(300000)", "ann", max_bytes=1000), lambda: [])
+    capped = await pool.run(SqlQuery("SELECT range FROM range(300000)", "ann", max_bytes=1000), lambda: [])
     assert capped.truncated and len(capped.body) <= 1000
 
 
 async def test_no_secret_is_in_sight_and_the_gateway_never_loads_the_engine(pool: QueryPool, house: House) -> None:
-    nursery = Path(f"/proc/{pool._flock._process.pid}")
+    fork_server = Path(f"/proc/{pool._processes._process.pid}")
     # Only root may look: its memory and environment are closed to others of the same user.
-    environment = (nursery / "environ").read_bytes() if os.geteuid() == 0 else b""
+    environment = (fork_server / "environ").read_bytes() if os.geteuid() == 0 else b""
     assert b"FRAZIL_TOKEN" not in environment and b"SECRET" not in environment
-    assert pool._salt not in environment + (nursery / "cmdline").read_bytes()
+    assert pool._salt not in environment + (fork_server / "cmdline").read_bytes()
     loaded = "import sys, frazil.serving; print([m for m in ('duckdb', '_duckdb', 'pyiceberg') if m in sys.modules])"
     seen = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert seen.stdout.strip() == "[]"
@@ -361,7 +363,7 @@ async def test_missing_walls_are_told_and_can_be_required(house: House) -> None:
 
 
 def _pids(pool: QueryPool) -> list[int]:
-    return [link.pid for link in pool._flock.workers.values()]
+    return [link.pid for link in pool._processes.workers.values()]
 
 
 def _pids_in_use(pool: QueryPool) -> list[int]:

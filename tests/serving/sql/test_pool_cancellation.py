@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from frazil.errors import Unavailable
-from frazil.serving.sql import Query, QueryPool, QuerySettings, QueryTimeout, stall_clock
+from frazil.serving.sql import QueryPool, QuerySettings, QueryTimeout, SqlQuery, stall_clock
 from frazil.serving.sql.fair_queue import Slot
 from frazil.serving.sql.worker_processes import WorkerProcesses
 from tests.serving.sql.tables import House
@@ -41,7 +41,7 @@ async def pool(house: House) -> AsyncIterator[QueryPool]:
 
 
 async def ask(pool: QueryPool, sql: str = "SELECT 1", owner: str = "ann", timeout_seconds: float = 60.0) -> bytes:
-    return (await pool.run(Query(sql, owner, timeout_seconds=timeout_seconds), lambda: [])).body
+    return (await pool.run(SqlQuery(sql, owner, timeout_seconds=timeout_seconds), lambda: [])).body
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -142,7 +142,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(house: House, monkeyp
 async def test_a_worker_whose_start_is_cancelled_is_ended(pool: QueryPool) -> None:
     await until(lambda: is_whole(pool))
     for seconds in (0.0, 0.002, 0.005, 0.01, 0.02):
-        starting = asyncio.create_task(pool._flock.spawn())
+        starting = asyncio.create_task(pool._processes.spawn())
         await asyncio.sleep(seconds)
         starting.cancel()
         await asyncio.wait({starting})
@@ -151,10 +151,10 @@ async def test_a_worker_whose_start_is_cancelled_is_ended(pool: QueryPool) -> No
     await until(lambda: len(_children(pool)) == SETTINGS.workers + 1)
 
 
-async def test_a_nursery_that_cannot_be_started_is_tried_again(
+async def test_a_fork_server_that_cannot_be_started_is_tried_again(
     pool: QueryPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For want of processes, say: the error passes, and the one that starts the nursery must outlive it."""
+    """For want of processes, say: the error passes, and the one that starts the fork server must outlive it."""
     refused: list[Any] = []
     launch = subprocess.Popen
 
@@ -165,7 +165,7 @@ async def test_a_nursery_that_cannot_be_started_is_tried_again(
         return launch(*given, **named)
 
     monkeypatch.setattr(subprocess, "Popen", short_of_processes)
-    pool._flock.end()
+    pool._processes.end()
     await until(lambda: len(refused) == 2)
     assert await ask(pool) == b"[[1]]"
 
@@ -219,5 +219,5 @@ async def test_without_workers_the_pool_says_for_how_long(house: House) -> None:
 
 
 def _children(pool: QueryPool) -> list[str]:
-    pid = pool._flock._process.pid
+    pid = pool._processes._process.pid
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from frazil.errors import FrazilError
-from frazil.serving.sql import Query, QueryPool, QuerySettings, Relation
+from frazil.serving.sql import QueryPool, QuerySettings, Relation, SqlQuery
 from frazil.storage import Warehouse
 from tests.contract.seaweed import SeaweedServer
 from tests.serving.sql.tables import ROWS, relation, rows, tail_of
@@ -43,7 +43,7 @@ async def pool(warehouse: Warehouse) -> AsyncIterator[QueryPool]:
 
 
 async def ask(pool: QueryPool, sql: str, *relations: Relation) -> Any:
-    return json.loads((await pool.run(Query(sql, "ann"), lambda: relations)).body)
+    return json.loads((await pool.run(SqlQuery(sql, "ann"), lambda: relations)).body)
 
 
 async def test_a_table_of_a_bucket_is_read(pool: QueryPool, table: Table) -> None:

@@ -16,6 +16,7 @@ from frazil.serving.text import TextLayout
 from frazil.serving.text.fresh_text import FreshText
 from frazil.serving.text.index_files import build, open_text
 from frazil.serving.text.text_index import TextIndex
+from tests.serving.bitmaps import bitmap_of
 from tests.serving.sentences import sentences
 
 DOCUMENTS: list[dict[str, str | None]] = [
@@ -105,8 +106,8 @@ def test_how_many_of_the_words_there_must_be(index: TextIndex | FreshText) -> No
 
 def test_filters(index: TextIndex | FreshText) -> None:
     assert index.search("tea", 10, allowed=Bitmap.empty(6))[1].tolist() == []
-    assert set(index.search("tea", 10, allowed=Bitmap.of_ordinals([1, 3, 5], 6))[1].tolist()) == {1, 5}
-    assert index.search("tea", 1, allowed=Bitmap.of_ordinals([1], 6))[1].tolist() == [1]
+    assert set(index.search("tea", 10, allowed=bitmap_of([1, 3, 5], 6))[1].tolist()) == {1, 5}
+    assert index.search("tea", 1, allowed=bitmap_of([1], 6))[1].tolist() == [1]
     assert (index.search("tea", 9, allowed=Bitmap.full(6))[1] == index.search("tea", 9)[1]).all()
 
 
@@ -164,7 +165,7 @@ def test_filters_of_any_selectivity_give_what_is_best_among_the_allowed(tmp_path
             expected = ordinals[allowed.holds(ordinals)][:10]
             assert index.search(query, 10, allowed=allowed)[1].tolist() == expected.tolist()
         # The worst filter: only the last of the ranking are allowed.
-        last = Bitmap.of_ordinals(ordinals[-3:], len(sentences()))
+        last = bitmap_of(ordinals[-3:], len(sentences()))
         assert index.search(query, 10, allowed=last)[1].tolist() == ordinals[-3:].tolist()
 
 

@@ -13,7 +13,7 @@ from frazil.lake.derived import read_trials
 from frazil.registry import Job, submit_job
 from frazil.requests import TRIAL
 from frazil.serving import SearchSettings
-from frazil.serving.trials import Trials, parse_trial
+from frazil.serving.trials import TrialHandler, parse_trial
 from tests.pipeline.embeddings.place import Place
 from tests.serving.sentences import sentences
 
@@ -44,8 +44,8 @@ class TrialPlace:
         asked = parse_trial({"table": "notes", **wanted})
         return submit_job(self.lake.registry, TRIAL.name, asked.table, asked.params(), asked_by="someone")
 
-    def doer(self, models: Mapping[str, ModelSettings] | None = None) -> Trials:
-        return Trials(self.lake, models or {}, SearchSettings(), scratch=self.scratch, nice=0)
+    def doer(self, models: Mapping[str, ModelSettings] | None = None) -> TrialHandler:
+        return TrialHandler(self.lake, models or {}, SearchSettings(), scratch=self.scratch, nice=0)
 
     def do(self, job: Job) -> dict[str, Any]:
         return self.doer().run(job, lambda progress: None)

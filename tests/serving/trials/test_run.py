@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from frazil.embedding import embedded, open_model
-from frazil.errors import FrazilError, NotFound
+from frazil.errors import FrazilError, NotFound, Unavailable
 from frazil.registry import job_status, open_jobs
 from frazil.requests import TRIAL
+from frazil.serving.child_tasks import ChildTasks
 from frazil.serving.trials import run as running
 from frazil.serving.trials import vss
-from frazil.serving.trials.children import Children, GivenUp, TookTooLong
 from frazil.serving.trials.dataset import from_rows
 from frazil.serving.trials.eval_set import Prepare, made_from
 from frazil.serving.trials.grid import TrialConfig
@@ -154,30 +154,33 @@ def test_few_vectors_are_flat_and_the_rest_says_so(own: TrialPlace) -> None:
 
 
 def test_what_takes_too_long_is_ended_and_told(own: TrialPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Children.run
+    real = ChildTasks.run
 
-    def impatient(self: Children, task: Any, *, timeout_seconds: float) -> Any:
+    def impatient(self: ChildTasks, task: Any, *, timeout_seconds: float) -> Any:
         return real(self, task, timeout_seconds=0.1 if isinstance(task, Build) else timeout_seconds)
 
-    monkeypatch.setattr(Children, "run", impatient)
+    monkeypatch.setattr(ChildTasks, "run", impatient)
     (trial,) = own.tried(grid=["flat"], queries=10)["trials"]
     assert trial["state"] == "too_long" and own.journal()[0]["state"] == "too_long"
 
 
 def test_a_run_out_of_time_tells_what_is_left(own: TrialPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Children.run
-    monkeypatch.setattr(Children, "run", lambda self, task, **_: real(self, task, timeout_seconds=60))
+    real = ChildTasks.run
+    monkeypatch.setattr(ChildTasks, "run", lambda self, task, **_: real(self, task, timeout_seconds=60))
     told = own.tried(grid=["flat", "pq", "hnsw"], queries=10, limit_seconds=1)
     assert told["left"] == 3 - len(told["trials"]) > 0
 
 
-def test_who_gives_up_ends_the_child_and_leaves_the_job(own: TrialPlace) -> None:
-    children = Children(0)
-    children.cancel()
-    with pytest.raises(GivenUp):
-        children.run(Build(Path("/nowhere"), Path("/nowhere"), TrialConfig("flat"), 1), timeout_seconds=5)
-    with pytest.raises(TookTooLong):
-        Children(0).run(_Sleep(), timeout_seconds=1)
+def test_a_cancelled_trial_is_tried_again_by_the_same_handler(own: TrialPlace) -> None:
+    """A runner that begins again cancels the handlers that its successor goes on with."""
+    handler = own.doer()
+    job = own.ask(grid=["flat"], queries=10)
+    handler.cancel()
+    with pytest.raises(Unavailable) as cancelled:
+        handler.run(job, lambda progress: None)
+    assert cancelled.value.code == "trial_given_up" and own.journal() == []
+    (trial,) = handler.run(job, lambda progress: None)["trials"]
+    assert trial["state"] == "ok"
 
 
 @pytest.mark.slow
@@ -223,13 +226,6 @@ def test_a_table_without_vectors_says_what_to_do(own: TrialPlace) -> None:
     with pytest.raises(NotFound) as caught:
         own.tried(model="minilm")
     assert caught.value.code == "model_not_found" and "frazil embed notes --model minilm" in caught.value.hint
-
-
-class _Sleep:
-    def run(self) -> None:
-        import time
-
-        time.sleep(60)
 
 
 def _spec() -> Any:

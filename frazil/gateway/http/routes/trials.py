@@ -101,9 +101,9 @@ class TableTrials:
         return answer({"table": table.spec.short_name, "trials": found})
 
     def _listed(self, table: LakeTable, run: str | None, limit: int) -> Any:
-        from frazil.serving.trials import told_trial
+        from frazil.serving.trials import trial_json
 
-        return [told_trial(row) for row in read_trials(self._gateway.lake, table.name, run=run)[::-1][:limit]]
+        return [trial_json(row) for row in read_trials(self._gateway.lake, table.name, run=run)[::-1][:limit]]
 
     @operation(
         "The best trial under a rule; an admin may promote it",

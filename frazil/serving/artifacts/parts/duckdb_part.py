@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import Misconfigured
+from frazil.events.declaration import quote_name
 from frazil.serving.artifacts.canaries import vector_canaries
 from frazil.serving.artifacts.contents import Contents
 from frazil.serving.artifacts.manifest import Canary
@@ -122,8 +123,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, table: str, reader: pa.RecordBa
 
 def _column(name: str, kind: str) -> str:
     """Vectors as they are: packed they take half as long again, and half as much room again [100,000 × 768]."""
-    quoted = name.replace('"', '""')
-    return f'"{quoted}" {kind}{" USING COMPRESSION uncompressed" if _VECTOR.fullmatch(kind) else ""}'
+    return f"{quote_name(name)} {kind}{' USING COMPRESSION uncompressed' if _VECTOR.fullmatch(kind) else ''}"
 
 
 def _numbered(name: str, table: pa.Table) -> pa.RecordBatchReader:

@@ -1,4 +1,4 @@
-"""The seam between an artifact and its indexes: each writes files from the contents, and answers once it is open."""
+"""Part protocol of an artifact: each writes files from the contents, and answers once it is open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ArtifactPart(Protocol):
 
     @property
     def engine(self) -> str:
-        """The engine whose version decides whether the files can be read: a name of `engines.py`."""
+        """The engine whose version decides whether the files can be read: a name of `engine_versions.py`."""
 
     @property
     def holds(self) -> Literal["rows", "chunks", "vectors"]: ...

@@ -1,6 +1,6 @@
-"""The text index of an artifact: one entry for each row, so that its ordinals are row numbers.
+"""Text index of an artifact: one entry for each row, so that its ordinals are row numbers.
 
-Rows and not chunks: `+tea -cake` is said about a document, and a phrase or two required words may stand on both sides
+Rows and not chunks: `+tea -cake` is about a document, and a phrase or two required words may stand on both sides
 of a chunk's border. It also knows the columns apart, which chunks do not.
 """
 
@@ -54,14 +54,14 @@ class TextPart:
         assert isinstance(opened, OpenText)
         found: list[Canary] = []
         for number, row in zip(numbers, texts, strict=True):
-            asked = self._words(row)
-            if not asked:
+            query = self._words(row)
+            if not query:
                 continue
-            scores, ordinals = opened.index.search(asked, 2)
+            scores, ordinals = opened.index.search(query, 2)
             if not len(ordinals):
                 raise BuildRefused(f"the text index does not find row {number} by its own words", code="canary_failed")
             if ordinals[0] == number and (len(scores) == 1 or scores[0] - scores[1] > _CLEAR):
-                found.append(Canary(self.name, (number,), words=asked))
+                found.append(Canary(self.name, (number,), words=query))
             if len(found) == _CANARIES:
                 break
         return found

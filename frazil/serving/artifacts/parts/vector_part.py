@@ -1,4 +1,4 @@
-"""The vector index of an artifact: codes beside the vectors that every artifact has, which are not written twice."""
+"""Vector index of an artifact: codes beside the vectors that every artifact has, which are not written twice."""
 
 from __future__ import annotations
 

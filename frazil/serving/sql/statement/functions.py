@@ -1,4 +1,4 @@
-"""The functions that a statement may call, by name. What is not written here is refused.
+"""Functions that a statement may call, by name. All others are refused.
 
 The list was made by going through `duckdb_functions()` of the pinned DuckDB: a function is allowed when its answer
 depends on nothing but its arguments, the clock or chance, and when it changes nothing. So a new DuckDB brings no new

@@ -1,4 +1,4 @@
-"""The statement wall: one SELECT, all the way down, of tables that are then asked for by name.
+"""Judgement of a statement (the third wall): one SELECT, all the way down, of tables that are then looked up by name.
 
 The engine's own parser reads the text (`json_serialize_sql`, which binds and runs nothing), and the tree is judged by
 three lists of what is allowed: the nodes of `tree.py`, the functions of `functions.py` and plain table names. Whatever
@@ -43,7 +43,7 @@ _OPERATORS = frozenset(
 _HINTS = {
     "SHOW": "`frazil tables list` or GET /v1/tables lists the tables",
     "PIVOT": "write FROM t PIVOT (sum(x) FOR c IN ('a', 'b')), or sum(x) FILTER (WHERE c = 'a') per value",
-    "EXPLAIN": "run the query itself; the answer says how long it took",
+    "EXPLAIN": "run the query itself; the answer has the time that it took",
 }
 _NOT_IN_A_FILTER = {
     "expression:SUBQUERY": "a subquery",
@@ -76,7 +76,7 @@ def judge_filter(connection: duckdb.DuckDBPyConnection, expression: str) -> None
     """Refuse what is not one expression over the columns of one row.
 
     It must parse to the same tree inside and outside of parentheses, so that it means the same wherever it is put.
-    Whether the columns exist and the result is a boolean, the binder says later.
+    Whether the columns exist and the result is a boolean, the binder decides later.
     """
     _check_text(expression)
     bare = _parsed(connection, f"SELECT\n{expression}\n")
@@ -253,7 +253,7 @@ def _says(connection: duckdb.DuckDBPyConnection, sql: str, statement: Node) -> b
 
 
 def _canonical(tree: Node) -> bytes:
-    """The tree without its offsets into the text: equal for two texts that say the same."""
+    """The tree without its offsets into the text: equal for two texts with the same meaning."""
     waiting: list[object] = [tree]
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""The shape of a parsed SELECT, as the engine writes it down: every kind of node, and every key of each.
+"""Syntax tree of a parsed SELECT, as the engine writes it down: every kind of node, and every key of each.
 
 The walk goes by this table and by nothing else. A kind that is not in it, a key too many or too few, or a value of
 another sort is refused: should another DuckDB parse something new, then it is refused until somebody has written here

@@ -1,4 +1,4 @@
-"""The tables that a statement names, in lower case as the engine resolves them, and the views it reads them under.
+"""Table references: the tables that a statement names, in lower case, and the views it reads them under.
 
 A name that a CTE of the statement has too is not certain: it may be no table at all. No view has a name with an @ in it
 unless it was given one here, for a table as it was (`notes@7`) or for a namespace whose name the engine keeps for

@@ -1,4 +1,4 @@
-"""`FROM notes FOR VERSION AS OF 7`, `FOR TIMESTAMP AS OF '…'`, `FOR SYSTEM_TIME AS OF '…'`: as the engine writes it.
+"""Time travel in a statement: `FOR VERSION AS OF 7`, `FOR TIMESTAMP AS OF '…'`, `FOR SYSTEM_TIME AS OF '…'`.
 
 DuckDB knows `AT (VERSION => 7)` and `AT (TIMESTAMP => '…')` only. The other forms are rewritten to these by the words
 of the text (never inside a string, a comment or a quoted name), and what results is judged like any statement. `at_of`

@@ -1,6 +1,6 @@
-"""The engine of a worker: DuckDB with its doors shut (the second wall), showing a query its tables (the fourth).
+"""DuckDB engine of a worker: locked (the second wall), with views of the tables of one query (the fourth).
 
-It is made in the nursery, once, by a process of one thread; a worker inherits it by fork and locks it.
+It is made in the fork server, once, by a process of one thread; a worker inherits it by fork and locks it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import InvalidInput
+from frazil.events.declaration import quote_name
 from frazil.serving.sql.errors import FilesUnreadable, OutOfMemory
 from frazil.serving.sql.statement import judge as statement
 from frazil.serving.sql.worker import formats
 from frazil.serving.sql.worker.duckdb_types import delivered
 from frazil.serving.sql.worker.engine_errors import translated
 from frazil.serving.sql.worker.selection import DecodedSelection, attach, bits, numbered
-from frazil.serving.sql.worker.views import RelationNames, RelationView, nothing, quoted, take_down, view
+from frazil.serving.sql.worker.views import RelationNames, RelationView, nothing, take_down, view
 
 _EXTENSIONS = ("avro", "httpfs", "iceberg")
 _BATCH_ROWS = 8192
@@ -32,7 +33,7 @@ _MOST_SHOWN = 64 << 20
 
 @dataclass(frozen=True)
 class Store:
-    """Where table files are, in the engine's words. The key is known to the nursery and its children only."""
+    """Where table files are, in the engine's words. The key is known to the fork server and its children only."""
 
     directories: Sequence[str]
     secret: dict[str, Any] | None = None
@@ -67,7 +68,7 @@ class Engine:
             self.connection.execute(f"CREATE SECRET (TYPE s3, {given})", secret)
 
     def lock(self, *, threads: int, memory_bytes: int) -> None:
-        """Shut the doors, in the one order that the engine allows. Afterwards no statement can change a setting."""
+        """Lock the settings, in the one order that the engine allows. Afterwards no statement can change a setting."""
         token = secrets.token_hex(16)
         self._names = RelationNames(schema=f"s{token}", parameter=f"p{token}")
         execute = self.connection.execute
@@ -170,36 +171,36 @@ class Engine:
         ) as error:
             raise translated(error, restricted=restricted, hidden=self._hidden()) from error
 
-    def select(self, told: DecodedSelection, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
+    def select(self, selection: DecodedSelection, size: int, *, file: str | None, rows: pa.Table | None) -> bytes:
         """Which rows of an artifact's file, or of these, the selection chooses: a bitmap of `size`."""
-        for condition in told.conditions:
-            self.check_filter(condition, told.visible)
-        with self._rows(told, file, rows) as (source, present):
-            return bits(self._asked(told, told.numbers(source, present, self._names.parameter)), size)
+        for condition in selection.conditions:
+            self.check_filter(condition, selection.visible)
+        with self._rows(selection, file, rows) as (source, present):
+            return bits(self._selected(selection, selection.numbers(source, present, self._names.parameter)), size)
 
-    def show(self, told: DecodedSelection, rows: pa.Table) -> formats.Encoded:
+    def show(self, selection: DecodedSelection, rows: pa.Table) -> formats.Encoded:
         """These rows in their order, as the caller may see them; those that the grant hides are left out."""
         number = self._names.parameter
-        with self._rows(told, None, rows) as (source, present):
-            listed = ", ".join(quoted(name) for name, _ in told.columns)
-            seen = told.of(source, present, number)
-            found = self._asked(told, f"SELECT {number}, {listed} FROM ({seen}) ORDER BY {number}")  # noqa: S608
-            types = ["BIGINT", *(kind for _, kind in told.visible)]
+        with self._rows(selection, None, rows) as (source, present):
+            listed = ", ".join(quote_name(name) for name, _ in selection.columns)
+            seen = selection.of(source, present, number)
+            found = self._selected(selection, f"SELECT {number}, {listed} FROM ({seen}) ORDER BY {number}")  # noqa: S608
+            types = ["BIGINT", *(kind for _, kind in selection.visible)]
             reader = found.to_reader()
             return formats.encode(reader, types, "json", max_rows=rows.num_rows, max_bytes=_MOST_SHOWN)
 
-    def _asked(self, told: DecodedSelection, sql: str) -> pa.Table:
+    def _selected(self, selection: DecodedSelection, sql: str) -> pa.Table:
         self.connection.execute("BEGIN TRANSACTION READ ONLY")
         try:
             return self.connection.execute(sql).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError, MemoryError, RuntimeError, ValueError) as error:
-            raise translated(error, restricted=told.restricts, hidden=self._hidden()) from error
+            raise translated(error, restricted=selection.restricts, hidden=self._hidden()) from error
         finally:
             self.connection.execute("ROLLBACK")
 
     @contextmanager
     def _rows(
-        self, told: DecodedSelection, file: str | None, rows: pa.Table | None
+        self, selection: DecodedSelection, file: str | None, rows: pa.Table | None
     ) -> Iterator[tuple[str, Sequence[str]]]:
         """What the rows are selected from, and the columns that it has."""
         self.settle()
@@ -247,7 +248,7 @@ class Engine:
     def _view(self, relation: RelationView, index: int) -> str:
         if relation.tail is None:
             return view(relation, index, self._names, None)
-        # The newest row is below the end, unless another query was cut later: then the end has to be said.
+        # The newest row is below the end, unless another query was cut later: then the view needs the end.
         ends = self._newest.get(relation.tail, -1) >= relation.end
         return view(relation, index, self._names, self._tail_table(relation.tail), ends=ends)
 
@@ -268,10 +269,10 @@ class Engine:
 
 
 def _with_casts(sql: str, names: Sequence[str], casts: Sequence[str | None]) -> str:
-    """The statement with the columns that Arrow cannot carry cast to what it can; they are told apart by position."""
+    """The statement with the columns that Arrow cannot carry cast to what it can; by position."""
     inner = ", ".join(f"c{index}" for index in range(len(names)))
     outer = ", ".join(
-        (f"CAST(c{index} AS {cast})" if cast else f"c{index}") + f" AS {quoted(name)}"
+        (f"CAST(c{index} AS {cast})" if cast else f"c{index}") + f" AS {quote_name(name)}"
         for index, (name, cast) in enumerate(zip(names, casts, strict=True))
     )
     return f"SELECT {outer} FROM (\n{sql.rstrip().rstrip(';')}\n) AS answer({inner})"  # noqa: S608

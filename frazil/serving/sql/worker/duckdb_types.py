@@ -1,9 +1,11 @@
-"""DuckDB's names of types, read and written: what Arrow does not carry exactly is asked for as something it does."""
+"""DuckDB types by name, and the casts of those that Arrow does not carry exactly."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from frazil.events.declaration import quote_name
 
 _BARE_NAME = re.compile(r"(\w+) (?!WITH TIME ZONE)")
 _QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)" ')
@@ -39,9 +41,9 @@ def parse_type(name: str) -> DuckType:
 def delivered(name: str) -> str | None:
     """The type to cast a result column to, so that it arrives here exactly; None where it does as it is.
 
-    BIT, INTERVAL, TIME WITH TIME ZONE, BIGNUM, VARIANT and GEOMETRY are asked for as text, also inside of lists,
+    BIT, INTERVAL, TIME WITH TIME ZONE, BIGNUM, VARIANT and GEOMETRY are cast to text, also inside of lists,
     structs and maps; so is a UHUGEINT inside of something. HUGEINT and UHUGEINT columns arrive as decimal128(38, 0)
-    that holds their 128 bits. A UNION with such a member is asked for as text altogether.
+    that holds their 128 bits. A UNION with such a member is cast to text altogether.
     """
     parsed = parse_type(name)
     wanted = _delivered(parsed, inside=False)
@@ -62,7 +64,9 @@ def _delivered(wanted: DuckType, *, inside: bool) -> str:
     if changed and (wanted.kind == "UNION" or any(name is None for name, _ in inner)):
         return "VARCHAR"
     return (
-        _name(wanted) if not changed else "STRUCT(" + ", ".join(f"{_quoted(name)} {text}" for name, text in inner) + ")"
+        _name(wanted)
+        if not changed
+        else "STRUCT(" + ", ".join(f"{quote_name(name or '')} {text}" for name, text in inner) + ")"
     )
 
 
@@ -71,12 +75,10 @@ def _name(named: DuckType) -> str:
         return f"{_name(named.member(0))}[{named.size}]"
     if not named.members:
         return named.kind
-    members = [_name(member) if name is None else f"{_quoted(name)} {_name(member)}" for name, member in named.members]
+    members = [
+        _name(member) if name is None else f"{quote_name(name)} {_name(member)}" for name, member in named.members
+    ]
     return f"{named.kind}({', '.join(members)})"
-
-
-def _quoted(name: str | None) -> str:
-    return '"' + (name or "").replace('"', '""') + '"'
 
 
 def _parse(text: str, at: int) -> tuple[DuckType, int]:

@@ -1,4 +1,4 @@
-"""The engine's errors in our words: a stable code, and a text that tells nothing the caller may not know."""
+"""Engine errors translated: a stable code, and a text that reveals nothing the caller may not know."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MEMORY = (
 )
 # Only here the words are looked at: in the others a caller's own text may be quoted.
 _VAGUE = ("", "internal", "fatal", "io")
-_WITHHELD = "A value of a row does not allow this; which one is not said, since the token sees only part of the table."
+_WITHHELD = "A value of a row does not allow this; which one is not shown, since the token sees only part of the table."
 _LONGEST = 500
 
 
@@ -44,19 +44,23 @@ def translated(error: BaseException, *, restricted: bool, hidden: tuple[str, ...
     """
     if isinstance(error, FrazilError):
         return error
-    said = str(error)
-    found = _KIND.search(said)
+    message_of_engine = str(error)
+    found = _KIND.search(message_of_engine)
     kind = found.group(1).strip().lower() if found else ""
-    if isinstance(error, MemoryError) or kind == "out of memory" or (kind in _VAGUE and _speaks_of_memory(said)):
+    if (
+        isinstance(error, MemoryError)
+        or kind == "out of memory"
+        or (kind in _VAGUE and _is_about_memory(message_of_engine))
+    ):
         return OutOfMemory(
             "the query needs more memory than a worker has",
             hint="filter or aggregate earlier, select fewer columns, or raise query.worker_memory",
         )
-    if isinstance(error, RecursionError) or "expression depth" in said.lower():
+    if isinstance(error, RecursionError) or "expression depth" in message_of_engine.lower():
         return BadSql("the statement is nested too deeply", hint="write it flatter")
-    message = _cleaned(said[found.end() :] if found else said, hidden)
+    message = _cleaned(message_of_engine[found.end() :] if found else message_of_engine, hidden)
     if kind in ("parser", "binder", "catalog", "syntax"):
-        missing = _MISSING_TABLE.search(said)
+        missing = _MISSING_TABLE.search(message_of_engine)
         if missing:
             return TableNotFound(
                 f"there is no table {missing.group(1)}", hint="list the tables with `frazil tables list`"
@@ -73,8 +77,8 @@ def translated(error: BaseException, *, restricted: bool, hidden: tuple[str, ...
     return QueryFailed(message or "the statement failed", hint="check the arguments of its functions")
 
 
-def _speaks_of_memory(said: str) -> bool:
-    return any(sign in said.lower() for sign in _MEMORY)
+def _is_about_memory(message_of_engine: str) -> bool:
+    return any(sign in message_of_engine.lower() for sign in _MEMORY)
 
 
 def _cleaned(message: str, hidden: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The state of an entity as SQL: its base, and on top of it the events that are not folded into it yet.
+"""Entity overlay: the state of an entity as SQL. Its base, and on top of it the events that are not folded into it yet.
 
 The rule is that of `pipeline/entities/fold_rule.py`: of one key, an event applies if no earlier one is of a later time,
 and each column has the value of the last event applied that sets it. Here it is cut into parts that keep a query quick:
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from frazil.events.declaration import quote_name
 
 # Where a statement needs no column, as count(*) does, a union keeps its first one. This one is read from no file:
 # counting a million rows takes 5 ms instead of 21.
@@ -37,7 +39,7 @@ class EntityOverlay:
     start: int
     """Events of the history below it are folded."""
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {**vars(self), "key": list(self.key), "base_columns": list(self.base_columns)}
 
 
@@ -90,7 +92,7 @@ def entity_rows_sql(
 
 def _base_alone(folding: EntityOverlay, names: _Columns, base: str | None) -> str:
     if base is None:
-        nulls = ", ".join(f"NULL::{kind} AS {_q(name)}" for name, kind in names.kinds.items())
+        nulls = ", ".join(f"NULL::{kind} AS {quote_name(name)}" for name, kind in names.kinds.items())
         return f"SELECT {nulls} WHERE false"
     return f"SELECT {_list(names.all)} FROM ({_base(folding, names, base)}) WHERE {_IS_THERE}"
 
@@ -98,13 +100,14 @@ def _base_alone(folding: EntityOverlay, names: _Columns, base: str | None) -> st
 def _base(folding: EntityOverlay, names: _Columns, base: str) -> str:
     known = set(folding.base_columns)
     listed = ", ".join(
-        f"CAST({_q(name) if name in known else 'NULL'} AS {kind}) AS {_q(name)}" for name, kind in names.kinds.items()
+        f"CAST({quote_name(name) if name in known else 'NULL'} AS {kind}) AS {quote_name(name)}"
+        for name, kind in names.kinds.items()
     )
     return f"SELECT {listed} FROM {base}"
 
 
 def _touched(names: _Columns, sources: Sequence[str]) -> str:
-    typed = ", ".join(f"CAST({_q(name)} AS {kind}) AS {_q(name)}" for name, kind in names.kinds.items())
+    typed = ", ".join(f"CAST({quote_name(name)} AS {kind}) AS {quote_name(name)}" for name, kind in names.kinds.items())
     return " UNION ALL ".join(f"SELECT {typed}, _patch FROM {source}" for source in sources)
 
 
@@ -112,8 +115,11 @@ def _newest(names: _Columns) -> str:
     """The newest event of each key that was not patched: the last of the latest time."""
     keys = _list(names.key)
     listed = ", ".join(
-        [keys, *map(_q, names.system)]
-        + [f"CASE WHEN _op <> 'delete' THEN {_q(name)} END AS {_q(name)}, _ts AS {_at(name)}" for name in names.values]
+        [keys, *map(quote_name, names.system)]
+        + [
+            f"CASE WHEN _op <> 'delete' THEN {quote_name(name)} END AS {quote_name(name)}, _ts AS {_at(name)}"
+            for name in names.values
+        ]
     )
     newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY _ts DESC, _seq DESC) = 1"
     return f"SELECT {listed} FROM touched ANTI JOIN patched USING ({keys}) QUALIFY {newest}"
@@ -122,11 +128,13 @@ def _newest(names: _Columns) -> str:
 def _by_column(names: _Columns) -> str:
     """The state that the events of a patched key make, and for each column the time of the event that set it."""
     keys = _list(names.key)
-    system = [f"arg_max_null({_q(name)}, _at) AS {_q(name)}" for name in names.system]
+    system = [f"arg_max_null({quote_name(name)}, _at) AS {quote_name(name)}" for name in names.system]
     values = []
     for name in names.values:
         sets = f"FILTER (_op <> 'patch' OR list_contains(_patch, {_text(name)}))"
-        values.append(f"arg_max_null(CASE WHEN _op <> 'delete' THEN {_q(name)} END, _at) {sets} AS {_q(name)}")
+        values.append(
+            f"arg_max_null(CASE WHEN _op <> 'delete' THEN {quote_name(name)} END, _at) {sets} AS {quote_name(name)}"
+        )
         values.append(f"arg_max(_ts, _at) {sets} AS {_at(name)}")
     before = f"OVER (PARTITION BY {keys} ORDER BY _seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     applied = (
@@ -141,7 +149,7 @@ def _merged(names: _Columns, changes: str, base: str) -> str:
     applies = "(b._ts IS NULL OR c._ts >= b._ts)"
     listed = []
     for name in names.all:
-        column = _q(name)
+        column = quote_name(name)
         if name in names.key:
             listed.append(f"c.{column}")
         elif name in names.system:
@@ -149,7 +157,7 @@ def _merged(names: _Columns, changes: str, base: str) -> str:
         else:
             sets = f"(b._ts IS NULL OR c.{_at(name)} >= b._ts)"
             listed.append(f"CASE WHEN {sets} THEN c.{column} ELSE b.{column} END AS {column}")
-    joined = " AND ".join(f"b.{_q(name)} = c.{_q(name)}" for name in names.key)
+    joined = " AND ".join(f"b.{quote_name(name)} = c.{quote_name(name)}" for name in names.key)
     return (
         f"SELECT {COUNTED}, {', '.join(listed)} FROM ({changes}) c LEFT JOIN ({base}) b ON {joined} "
         f"WHERE CASE WHEN {applies} THEN c._op ELSE b._op END <> 'delete'"
@@ -157,21 +165,17 @@ def _merged(names: _Columns, changes: str, base: str) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
-    return ", ".join(map(_q, names))
+    return ", ".join(map(quote_name, names))
 
 
 def _at(name: str) -> str:
     """No column has a space in its name."""
-    return _q(f"{name} at")
-
-
-def _q(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return quote_name(f"{name} at")
 
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def folding_from(told: Mapping[str, Any] | None) -> EntityOverlay | None:
-    return None if told is None else EntityOverlay(**told)
+def decode_overlay(fields: Mapping[str, Any] | None) -> EntityOverlay | None:
+    return None if fields is None else EntityOverlay(**fields)

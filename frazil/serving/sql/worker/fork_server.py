@@ -1,11 +1,11 @@
-"""The nursery: one process that has everything loaded and forks workers from itself.
+"""Fork server: one process that has everything loaded and forks the query workers.
 
 Loading the engine and its extensions takes half a second, a fork a few milliseconds; so a killed worker is replaced
-before anybody waits for it. The nursery runs no query. It stays without threads of its own making, because a fork
+before anybody waits for it. The fork server runs no query. It stays without threads of its own making, because a fork
 copies only the thread that calls it, and what others held would stay locked.
 
-`python -m frazil.serving.sql.worker.fork_server FD`: packets of JSON over an inherited socket. The first one says
-what workers are given, with the key of the object store: no secret is in the command line or in the environment.
+`python -m frazil.serving.sql.worker.fork_server FD`: packets of JSON over an inherited socket. The first one has
+the configuration of the workers, with the key of the object store: no secret is in the command line or environment.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.child_process import die_with_parent
 from frazil.serving.sql.worker import sandbox
 from frazil.serving.sql.worker.duckdb_engine import Engine, Store
 from frazil.serving.sql.worker.worker import WorkerConfig, serve
@@ -35,14 +36,14 @@ _WAYS = {signal.SIGKILL: "killed", signal.SIGXCPU: "used up its processor time"}
 
 
 class ForkServer:
-    def __init__(self, sock: socket.socket, engine: Engine, outfit: WorkerConfig) -> None:
+    def __init__(self, sock: socket.socket, engine: Engine, config: WorkerConfig) -> None:
         self._sock = sock
         self._engine = engine
-        self._outfit = outfit
+        self._config = config
         self._children: dict[int, int] = {}
 
-    def live(self) -> None:
-        """Do what the pool says until it is gone; workers go with their nursery."""
+    def run(self) -> None:
+        """Obey the pool until it is gone; workers end with the fork server."""
         woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -78,9 +79,9 @@ class ForkServer:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_worker(fd, self._sock, self._engine, self._outfit, parent)
+            _become_worker(fd, self._sock, self._engine, self._config, parent)
         self._children[pid] = number
-        self._say({"born": number, "pid": pid})
+        self._report({"born": number, "pid": pid})
 
     def _reap(self) -> None:
         while self._children:
@@ -88,29 +89,29 @@ class ForkServer:
             if pid == 0:
                 return
             number = self._children.pop(pid)
-            self._say({"gone": number, "reason": _reason(status)})
+            self._report({"gone": number, "reason": _reason(status)})
 
     def _pid(self, number: int) -> int | None:
         return next((pid for pid, known in self._children.items() if known == number), None)
 
-    def _say(self, news: dict[str, Any]) -> None:
-        self._sock.send(json.dumps(news).encode())
+    def _report(self, event: dict[str, Any]) -> None:
+        self._sock.send(json.dumps(event).encode())
 
 
-def _become_worker(fd: int, nursery: socket.socket, engine: Engine, outfit: WorkerConfig, parent: int) -> None:
-    """The rest of a worker's life; it never returns into the nursery's code."""
+def _become_worker(fd: int, control: socket.socket, engine: Engine, config: WorkerConfig, parent: int) -> None:
+    """The rest of a worker's life; it never returns into the code of the fork server."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        nursery.detach()
-        # Nothing of the nursery stays open: neither its socket nor what wakes it.
+        control.detach()
+        # Nothing of the fork server stays open: neither its socket nor what wakes it.
         os.closerange(3, fd)
         os.closerange(fd + 1, _MOST_FILES)
         silence = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(silence, standard)
-        serve(socket.socket(fileno=fd), engine, outfit, parent)
+        serve(socket.socket(fileno=fd), engine, config, parent)
         code = 0
     finally:
         os._exit(code)
@@ -148,18 +149,18 @@ def _warm(engine: Engine) -> None:
 
 def main(fd: int) -> None:
     parent = os.getppid()
-    sandbox.die_with_parent(parent)
+    die_with_parent(parent)
     sandbox.hide_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     given = json.loads(sock.recv(PACKET))
     engine = Engine(Store(**given["store"]))
     _warm(engine)
-    outfit = WorkerConfig(**{**given["outfit"], "doors": sandbox.SandboxRules(**given["outfit"]["doors"])})
+    config = WorkerConfig(**{**given["worker"], "rules": sandbox.SandboxRules(**given["worker"]["rules"])})
     gc.collect()
     gc.freeze()
     sock.send(json.dumps({"awake": os.getpid(), "threads": len(os.listdir("/proc/self/task"))}).encode())
-    ForkServer(sock, engine, outfit).live()
+    ForkServer(sock, engine, config).run()
 
 
 if __name__ == "__main__":

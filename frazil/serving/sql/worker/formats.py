@@ -1,8 +1,8 @@
-"""A result as bytes: JSON rows, NDJSON, CSV or an Arrow stream, up to so many rows and bytes.
+"""Result formats: JSON rows, NDJSON, CSV or an Arrow stream, up to so many rows and bytes.
 
-It runs in a worker behind its walls: nothing is imported, opened or looked up while it runs.
+It runs in a sandboxed worker: nothing is imported, opened or looked up while it runs.
 
-What the engine hands over, by DuckDB type (`arrow_lossless_conversion` off; see `duck_types.delivered` for the casts):
+What the engine returns, by DuckDB type (`arrow_lossless_conversion` off; see `duckdb_types.delivered` for the casts):
 integers, booleans, floats, text, BLOB, DATE, TIME, TIME_NS, TIMESTAMP in all units, TIMESTAMPTZ, ENUM, UUID (as text),
 JSON (as text), DECIMAL, LIST, ARRAY, STRUCT, MAP and UNION as they are; HUGEINT and UHUGEINT as the bits of a
 decimal128(38, 0); BIT, INTERVAL, TIME WITH TIME ZONE, BIGNUM, VARIANT and GEOMETRY cast to text.

@@ -1,4 +1,4 @@
-"""A column of a result as Python values that JSON can hold, whole columns at a time.
+"""JSON values: the columns of a result as Python values that JSON can hold, whole columns at a time.
 
 Numbers stay numbers with all their digits; decimals, times and uuids become text, binary becomes base64, what is not a
 finite number becomes "NaN", "Infinity" or "-Infinity". Times are written by arithmetic on UTC: a worker behind its
@@ -42,7 +42,7 @@ def cells(column: pa.Array, kind: DuckType) -> Cells:
 
 
 def whole_numbers(column: pa.Array, *, signed: bool) -> list[int | None]:
-    """128-bit integers, which the engine hands out as the bits of a decimal."""
+    """128-bit integers, which the engine returns as the bits of a decimal."""
     if len(column) == 0:
         return []
     words = np.frombuffer(column.buffers()[1], dtype="<u8")[2 * column.offset : 2 * (column.offset + len(column))]
@@ -207,7 +207,7 @@ def _structs(column: pa.Array, kind: DuckType) -> Cells:
 
 
 def _unions(column: pa.Array, kind: DuckType) -> Cells:
-    """`{member: value}`. Arrow does not tell a null member from no value at all: both are null."""
+    """`{member: value}`. Arrow does not distinguish a null member from no value at all: both are null."""
     names = [field.name for field in column.type]
     members = [cells(column.field(index), kind.member(index)) for index in range(len(names))]
     codes = column.type_codes.to_pylist()

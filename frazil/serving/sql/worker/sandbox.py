@@ -1,4 +1,4 @@
-"""The first wall: what the operating system lets a worker do, whatever its code has become.
+"""Sandbox (the first wall): what the operating system lets a worker do, whatever its code has become.
 
 Each function puts up one part and can be tested alone. They are called by a process of one thread, right after its
 fork: Landlock, capabilities and the filter of system calls hold for the calling thread and for those it starts later.
@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import resource
-import signal
 import struct
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from frazil.serving.sql.worker import seccomp
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _BENEATH, _NET_PORT = 1, 2
@@ -50,16 +49,9 @@ class SandboxRules:
     port: int | None = None
     """The object store's port; None refuses every socket."""
     names: bool = False
-    """Whether the store is known by a name, so that DNS must be asked."""
+    """Whether the store is known by a name, so that DNS is needed."""
     listen: int | None = None
     """A port that may be listened on."""
-
-
-def die_with_parent(parent: int) -> None:
-    """End by SIGKILL when the parent ends, also when it ended just before."""
-    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def hide_memory() -> None:
@@ -102,7 +94,7 @@ def limit_cpu(more_seconds: float) -> None:
 
 
 def drop_capabilities() -> None:
-    """Root loses its powers, but for reading what belongs to others (Landlock says where)."""
+    """Root loses its powers, but for reading what belongs to others (Landlock limits where)."""
     header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
     kept = _CAP_DAC_READ_SEARCH if _effective() & _CAP_DAC_READ_SEARCH else 0
     sets = ctypes.create_string_buffer(struct.pack("6I", kept, kept, 0, 0, 0, 0))
@@ -122,7 +114,7 @@ def landlock_abi() -> int:
     return max(0, int(_libc().syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
 
-def confine(doors: SandboxRules) -> int:
+def confine(rules: SandboxRules) -> int:
     """Landlock: read beneath the given paths, use the given ports, nothing else. Returns the kernel's version."""
     abi = landlock_abi()
     if abi == 0:
@@ -133,12 +125,12 @@ def confine(doors: SandboxRules) -> int:
     attributes = struct.pack(f"{len(parts)}Q", *parts)
     ruleset = _landlock(_CREATE_RULESET, attributes, len(attributes), 0)
     try:
-        for path in doors.readable:
+        for path in rules.readable:
             _allow_reading(ruleset, path)
-        if abi >= 4 and doors.port is not None:
-            _allow_port(ruleset, _CONNECT_TCP, doors.port)
-        if abi >= 4 and doors.listen is not None:
-            _allow_port(ruleset, _BIND_TCP, doors.listen)
+        if abi >= 4 and rules.port is not None:
+            _allow_port(ruleset, _CONNECT_TCP, rules.port)
+        if abi >= 4 and rules.listen is not None:
+            _allow_port(ruleset, _BIND_TCP, rules.listen)
         if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
         _landlock(_RESTRICT_SELF, ruleset, 0)
@@ -170,17 +162,17 @@ def _landlock(number: int, *arguments: object) -> int:
     return answer
 
 
-def enter_sandbox(doors: SandboxRules) -> dict[str, str]:
-    """Put up every part that this kernel has; says for each whether it stands: "up", or why not."""
+def enter_sandbox(rules: SandboxRules) -> dict[str, str]:
+    """Put up every part that this kernel has; for each "up", or why it is missing."""
     hide_memory()
     limit_files()
-    uses_sockets = doors.port is not None or doors.listen is not None
+    uses_sockets = rules.port is not None or rules.listen is not None
     standing = {"limits": "up"}
     for name, put_up in (
         # Before Landlock: it reads /proc.
         ("capabilities", drop_capabilities),
-        ("landlock", lambda: confine(doors)),
-        ("seccomp", lambda: seccomp.install(sockets=uses_sockets, datagrams=doors.names)),
+        ("landlock", lambda: confine(rules)),
+        ("seccomp", lambda: seccomp.install(sockets=uses_sockets, datagrams=rules.names)),
     ):
         try:
             found = put_up()
@@ -191,7 +183,7 @@ def enter_sandbox(doors: SandboxRules) -> dict[str, str]:
 
 
 def kernel_support() -> dict[str, str]:
-    """What `enter_sandbox` says here, tried by a process that ends at once.
+    """The result of `enter_sandbox` here, tried by a process that ends at once.
 
     One of its own, not a fork: the caller may have threads, and what they hold is held for ever in a fork.
     """

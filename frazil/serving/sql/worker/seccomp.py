@@ -1,4 +1,4 @@
-"""A filter of system calls for a worker: what a query never needs is refused by the kernel.
+"""System call filter of a worker: what a query never needs is refused by the kernel.
 
 A classic BPF program, written out here because it is short: load the number of the call, compare, return.
 """

@@ -1,11 +1,11 @@
-"""Which rows meet a condition, and what a caller may see of them: the questions that a search asks the workers.
+"""Row selection: the rows that meet a condition, and what a caller may see of them, for searches.
 
 Conditions are untrusted text, so they are judged and evaluated behind the walls, as a row filter of a grant is: one
 boolean expression over the columns of one row. They see what the caller's SQL would see: no row that the grant hides,
-and masked columns masked. The rows are those of an artifact, in its DuckDB file, or few that come with the question.
+and masked columns masked. The rows are those of an artifact, in its DuckDB file, or few that come with the request.
 """
 
-# ruff: noqa: S608 (names are quoted here, everything else was judged before)
+# ruff: noqa: S608 (names are quote_name here, everything else was judged before)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from frazil.errors import InvalidInput
-from frazil.serving.sql.worker.views import SaltOf, quoted, restricted, sql_type, text, visible_type
+from frazil.events.declaration import quote_name
+from frazil.serving.sql.worker.views import SaltOf, restricted, sql_type, text, visible_type
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,7 +44,7 @@ class RowSelection:
         masks = tuple((name, mask, self.hash_domains.get(name)) for name, mask in sorted(self.masks.items()))
         return self.where, masks, self.conditions, tuple(self.columns.names)
 
-    def told(self, salt_of: SaltOf) -> dict[str, Any]:
+    def as_json(self, salt_of: SaltOf) -> dict[str, Any]:
         return {
             "columns": [(column.name, sql_type(column.type)) for column in self.columns],
             "where": self.where,
@@ -64,9 +65,9 @@ class DecodedSelection:
     conditions: Sequence[str]
 
     @classmethod
-    def received(cls, words: Mapping[str, Any]) -> DecodedSelection:
-        columns = [(str(name), str(kind)) for name, kind in words["columns"]]
-        return cls(columns, words["where"], words["masks"], words["salts"], words["conditions"])
+    def decode(cls, fields: Mapping[str, Any]) -> DecodedSelection:
+        columns = [(str(name), str(kind)) for name, kind in fields["columns"]]
+        return cls(columns, fields["where"], fields["masks"], fields["salts"], fields["conditions"])
 
     @property
     def visible(self) -> list[tuple[str, str]]:
@@ -80,7 +81,7 @@ class DecodedSelection:
         """The visible rows of a source, each with its number under a name that no condition can guess."""
         there = set(present)
         listed = ", ".join(
-            f"CAST({quoted(name) if name in there else 'NULL'} AS {kind}) AS {quoted(name)}"
+            f"CAST({quote_name(name) if name in there else 'NULL'} AS {kind}) AS {quote_name(name)}"
             for name, kind in self.columns
         )
         rows = f"SELECT {listed}, {DOCUMENT} AS {number} FROM {source}"

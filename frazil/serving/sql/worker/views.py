@@ -1,11 +1,11 @@
-"""How a relation is shown to a statement: the SQL of its view.
+"""Views of relations: the SQL through which a statement sees a table.
 
 A view is bound when it is made and once more when it is read, and binding `iceberg_scan` reads the table's metadata
 (6 ms on 9 files). So the view calls a table macro: while the view is made the macro is an empty stand-in with the same
 columns, afterwards it is replaced by the scan, which is thus bound once. Making macro and view takes 0.9 ms.
 """
 
-# ruff: noqa: S608 (what is put into the text is quoted here, or was judged before)
+# ruff: noqa: S608 (what is put into the text is quote_name here, or was judged before)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from frazil.errors import InvalidInput
+from frazil.events.declaration import quote_name
 from frazil.serving.sql.query import Relation
-from frazil.serving.sql.worker.entity_overlay import COUNTED, EntityOverlay, entity_rows_sql, folding_from
+from frazil.serving.sql.worker.entity_overlay import COUNTED, EntityOverlay, decode_overlay, entity_rows_sql
 
 SaltOf = Callable[[str], str]
 """The salt of a domain of hashes."""
@@ -101,7 +102,7 @@ def encode_relation(relation: Relation, salt_of: SaltOf) -> dict[str, Any]:
         "tail": tail.key if tail else None,
         "start": tail.start if tail else 0,
         "end": tail.end if tail else 0,
-        "folding": relation.folding.told() if relation.folding else None,
+        "folding": relation.folding.as_json() if relation.folding else None,
     }
 
 
@@ -123,12 +124,8 @@ def sql_type(kind: pa.DataType) -> str:
     if kinds.is_map(kind):
         return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
     if kinds.is_struct(kind):
-        return "STRUCT(" + ", ".join(f"{quoted(part.name)} {sql_type(part.type)}" for part in kind) + ")"
+        return "STRUCT(" + ", ".join(f"{quote_name(part.name)} {sql_type(part.type)}" for part in kind) + ")"
     raise InvalidInput(f"a column of type {kind} cannot be queried")
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:
@@ -137,22 +134,22 @@ def text(value: str) -> str:
 
 def nothing(columns: Sequence[tuple[str, str]]) -> str:
     """No row, with these columns."""
-    return "SELECT " + ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in columns) + " WHERE false"
+    return "SELECT " + ", ".join(f"NULL::{kind} AS {quote_name(name)}" for name, kind in columns) + " WHERE false"
 
 
 def view(relation: RelationView, index: int, names: RelationNames, tail_table: str | None, *, ends: bool = True) -> str:
     """The statements that make a relation's view, to be run inside a transaction.
 
-    `ends` says whether the tail must be cut at its end, or has no rows beyond it.
+    `ends`: whether the tail must be cut at its end, or has no rows beyond it.
     """
     source, parameter = names.source(index), names.parameter
     visible = [(name, visible_type(kind, relation.masks.get(name))) for name, kind in relation.columns]
-    namespace = "" if relation.schema == "main" else f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)};"
+    namespace = "" if relation.schema == "main" else f"CREATE SCHEMA IF NOT EXISTS {quote_name(relation.schema)};"
     return (
         f"{namespace}"
         # With a parameter that it uses: a macro without one is bound when it is made.
         f"CREATE MACRO {source}({parameter}) AS TABLE {nothing(visible)} AND {parameter} IS NULL;"
-        f"CREATE VIEW {quoted(relation.schema)}.{quoted(relation.name)} AS "
+        f"CREATE VIEW {quote_name(relation.schema)}.{quote_name(relation.name)} AS "
         f"SELECT * FROM {source}({text(relation.metadata or '')});"
         f"CREATE OR REPLACE MACRO {source}({parameter}) AS TABLE {_rows(relation, parameter, tail_table, ends)};"
     )
@@ -164,10 +161,11 @@ def take_down(relations: Sequence[RelationView], names: RelationNames) -> str:
     return "".join(
         [
             *(
-                f"DROP VIEW {quoted(relation.schema)}.{quoted(relation.name)};DROP MACRO TABLE {names.source(index)};"
+                f"DROP VIEW {quote_name(relation.schema)}.{quote_name(relation.name)};"
+                f"DROP MACRO TABLE {names.source(index)};"
                 for index, relation in enumerate(relations)
             ),
-            *(f"DROP SCHEMA {quoted(schema)};" for schema in sorted(schemas)),
+            *(f"DROP SCHEMA {quote_name(schema)};" for schema in sorted(schemas)),
         ]
     )
 
@@ -175,7 +173,7 @@ def take_down(relations: Sequence[RelationView], names: RelationNames) -> str:
 def _rows(relation: RelationView, parameter: str, tail_table: str | None, ends: bool) -> str:
     if relation.folding is not None:
         return _restricted(_state(relation, relation.folding, parameter, tail_table, ends), relation)
-    columns = ", ".join(quoted(name) for name, _ in relation.columns)
+    columns = ", ".join(quote_name(name) for name, _ in relation.columns)
     parts = []
     if relation.lines is not None:
         parts.append(_lines(relation))
@@ -184,7 +182,7 @@ def _rows(relation: RelationView, parameter: str, tail_table: str | None, ends: 
     if tail_table is not None:
         parts.append(f"SELECT {COUNTED}, {columns} FROM {_of_tail(relation, tail_table, ends)}")
     # A tail has the types of today; a snapshot of the past may have narrower ones.
-    typed = ", ".join(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in relation.columns)
+    typed = ", ".join(f"CAST({quote_name(name)} AS {kind}) AS {quote_name(name)}" for name, kind in relation.columns)
     parts = parts or [nothing(relation.columns)]
     rows = f"SELECT {columns if tail_table is not None else typed} FROM ({' UNION ALL '.join(parts)})"
     return _restricted(rows, relation)
@@ -252,7 +250,7 @@ def visible_type(kind: str, mask: str | None) -> str:
 
 
 def _masked(name: str, kind: str, mask: str | None, salt: str | None) -> str:
-    column = quoted(name)
+    column = quote_name(name)
     if mask is None:
         return column
     if mask == "hash":
@@ -265,4 +263,4 @@ def _masked(name: str, kind: str, mask: str | None, salt: str | None) -> str:
 
 def decode_relation(values: dict[str, Any]) -> RelationView:
     columns = [(str(name), str(kind)) for name, kind in values["columns"]]
-    return RelationView(**{**values, "columns": columns, "folding": folding_from(values.get("folding"))})
+    return RelationView(**{**values, "columns": columns, "folding": decode_overlay(values.get("folding"))})

@@ -1,7 +1,7 @@
-"""A worker: a process that answers one request after the other and trusts none of them.
+"""Query worker: a process that answers one request after the other and trusts none of them.
 
-It is forked by the nursery with everything loaded. It puts up its walls, says so, and reads frames until the pool
-closes the socket or kills it.
+It is forked with everything loaded. It enters its sandbox, reports it, and reads frames until the pool closes the
+socket or kills it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.child_process import die_with_parent
 from frazil.errors import FrazilError
 from frazil.serving.sql.errors import EngineBroken, OutOfMemory, encode_error
 from frazil.serving.sql.frames import Frame, receive_frame, send_frame
@@ -32,17 +33,17 @@ _WORN_SHARE = 0.15
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What every worker is given."""
+    """The configuration of every worker."""
 
-    doors: sandbox.SandboxRules
+    rules: sandbox.SandboxRules
     threads: int
     memory_bytes: int
 
 
 class Worker:
-    def __init__(self, engine: Engine, outfit: WorkerConfig, memory: sandbox.MemoryLimit) -> None:
+    def __init__(self, engine: Engine, config: WorkerConfig, memory: sandbox.MemoryLimit) -> None:
         self._engine = engine
-        self._outfit = outfit
+        self._config = config
         self._memory = memory
         self._answers: dict[str, Callable[[Frame], tuple[dict[str, Any], list[bytes]]]] = {
             "judge": self._judge,
@@ -53,7 +54,7 @@ class Worker:
         }
 
     def answer(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
-        """The answer to one request. `spent` in it: this worker should not be asked again."""
+        """The answer to one request. `spent` in it: this worker should get no other request."""
         try:
             sandbox.limit_cpu(float(frame.header["cpu_seconds"]))
             header, buffers = self._answers[frame.header["do"]](frame)
@@ -63,7 +64,7 @@ class Worker:
                 {"error": encode_error(failure), "spent": isinstance(failure, OutOfMemory | EngineBroken)},
                 [],
             )
-        worn = self._memory.left() < self._outfit.memory_bytes * _WORN_SHARE
+        worn = self._memory.left() < self._config.memory_bytes * _WORN_SHARE
         return {**header, "spent": worn or header.get("spent", False)}, buffers
 
     def _judge(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
@@ -99,12 +100,12 @@ class Worker:
     def _select(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
         header = frame.header
         rows = pa.ipc.open_stream(frame.buffers[0]).read_all() if header["file"] is None else None
-        encode_error = DecodedSelection.received(header["selection"])
-        return {}, [self._engine.select(encode_error, int(header["size"]), file=header["file"], rows=rows)]
+        selection = DecodedSelection.decode(header["selection"])
+        return {}, [self._engine.select(selection, int(header["size"]), file=header["file"], rows=rows)]
 
     def _show(self, frame: Frame) -> tuple[dict[str, Any], list[bytes]]:
         rows = pa.ipc.open_stream(frame.buffers[0]).read_all()
-        encoded = self._engine.show(DecodedSelection.received(frame.header["selection"]), rows)
+        encoded = self._engine.show(DecodedSelection.decode(frame.header["selection"]), rows)
         return {"truncated": encoded.truncated}, [encoded.body]
 
     def _take_tails(self, frame: Frame) -> None:
@@ -117,15 +118,15 @@ class Worker:
             self._engine.take_tail(tail["key"], fresh=tail["fresh"], keep_from=tail["keep_from"], rows=rows)
 
 
-def serve(sock: socket.socket, engine: Engine, outfit: WorkerConfig, parent: int) -> None:
+def serve(sock: socket.socket, engine: Engine, config: WorkerConfig, parent: int) -> None:
     """Put up the walls and answer until the pool is gone."""
-    sandbox.die_with_parent(parent)
+    die_with_parent(parent)
     memory = sandbox.MemoryLimit()
-    standing = sandbox.enter_sandbox(outfit.doors)
+    standing = sandbox.enter_sandbox(config.rules)
     # Behind the walls, because they hold for the threads that are started after them.
-    engine.lock(threads=outfit.threads, memory_bytes=int(outfit.memory_bytes * _ENGINE_SHARE))
-    memory.put_up(outfit.memory_bytes)
-    worker = Worker(engine, outfit, memory)
+    engine.lock(threads=config.threads, memory_bytes=int(config.memory_bytes * _ENGINE_SHARE))
+    memory.put_up(config.memory_bytes)
+    worker = Worker(engine, config, memory)
     send_frame(sock, {"ready": standing})
     while (frame := receive_frame(sock)) is not None:
         send_frame(sock, *worker.answer(frame))

@@ -16,13 +16,14 @@ import pytest
 
 from frazil.errors import FrazilError, InvalidInput, Misconfigured
 from frazil.serving.artifacts import MANIFEST, Manifest, decode_manifest, workplace
-from frazil.serving.artifacts.canaries import ExactPart, nearest
+from frazil.serving.artifacts.canaries import nearest
 from frazil.serving.artifacts.contents import CHUNKS, ROWS, VECTORS, BuildRefused, Contents
 from frazil.serving.artifacts.manifest import Canary, ManifestUnreadable, Vectors, new_generation
 from frazil.serving.artifacts.parts import DUCKDB, DuckPart
 from frazil.serving.artifacts.parts.part import OpenPart
 from frazil.serving.artifacts.verify import verify_artifact
 from frazil.serving.artifacts.write import write_artifact
+from tests.serving.artifacts.exact_part import ExactPart
 from tests.serving.artifacts.samples import (
     DIMS,
     PARTS,
@@ -69,7 +70,7 @@ def test_rows_are_read_where_they_lie(built: tuple[Path, Manifest]) -> None:
     assert contents.take_rows([5, 0, 136, 5]).column("_id").to_pylist() == ["id-5", "id-0", "id-136", "id-5"]
     assert contents.take_rows([3], ["title"]).to_pylist() == [{"title": "title 3"}]
     assert contents.take_rows([]).num_rows == 0
-    assert contents.take_chunks([1]).column("document").to_pylist() == contents.chunks.column(0).to_pylist()[1:2]
+    assert contents.read_chunks([1], ["document"]) == contents.chunks.select([0]).to_pylist()[1:2]
     for wrong in (-1, ROWS_IN):
         with pytest.raises(IndexError):
             contents.take_rows([0, wrong])
@@ -232,7 +233,7 @@ from pathlib import Path
 import numpy as np
 from frazil.serving.artifacts.manifest import ArtifactModel
 from frazil.serving.artifacts.write import write_artifact
-from frazil.serving.artifacts.canaries import ExactPart
+from tests.serving.artifacts.exact_part import ExactPart
 from tests.serving.artifacts.samples import source, chunk_batches
 import dataclasses, pyarrow as pa
 from frazil.serving.artifacts import CHUNK_SCHEMA

@@ -29,6 +29,13 @@ def test_long_texts_push_others_out() -> None:
     assert 80 <= len(kept) <= 84
 
 
+def test_a_text_larger_than_the_cache_is_not_kept() -> None:
+    judged = StatementCache()
+    judged.keep("small", Statement("small", ()))
+    judged.keep("x" * (9 << 20), Statement("x" * (9 << 20), ()))
+    assert judged.get("x" * (9 << 20)) is None and judged.get("small") is not None
+
+
 @pytest.mark.parametrize("report", [{}, {"sql": "x"}, {"sql": "x", "tables": [{}]}, {"sql": "x", "tables": 3}])
 def test_nonsense_of_a_worker_is_noticed(report: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):

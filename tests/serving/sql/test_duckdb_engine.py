@@ -263,7 +263,7 @@ def test_errors_tell_no_value_when_something_is_hidden(engine: Engine, secrets_t
     ):
         told = _message(engine, "SELECT CAST(secret AS INT) FROM t", hidden)
         assert "s3cr3t" not in told and "withheld" not in told
-        assert "not said" in told
+        assert "not shown" in told
 
 
 def _message(engine: Engine, sql: str, *relations: Relation) -> str:

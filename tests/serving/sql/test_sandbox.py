@@ -21,6 +21,7 @@ import duckdb
 import pytest
 from pyspark import cloudpickle
 
+from frazil.child_process import die_with_parent
 from frazil.serving.sql.worker import sandbox, seccomp
 from tests.forks import context
 
@@ -268,7 +269,7 @@ def test_a_process_goes_with_its_parent(tmp_path: Path) -> None:
     def parent_that_dies() -> None:
         me = os.getpid()
         if os.fork() == 0:
-            sandbox.die_with_parent(me)
+            die_with_parent(me)
             with held.open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 held.write_text("held")

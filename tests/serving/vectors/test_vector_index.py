@@ -16,6 +16,7 @@ from frazil.serving.vectors.config import KINDS, IndexConfig
 from frazil.serving.vectors.exact_search import Floats, search_exactly
 from frazil.serving.vectors.index_files import open_index
 from frazil.serving.vectors.vector_index import VectorIndex
+from tests.serving.bitmaps import bitmap_of
 from tests.serving.sentences import vectors
 
 DIMS = 96
@@ -78,7 +79,7 @@ def test_the_edges_of_filters(index: VectorIndex) -> None:
     rows, queries = held_out()
     nothing = index.search(queries[:3], 10, allowed=Bitmap.empty(len(rows)))
     assert nothing[0].shape == nothing[1].shape == (3, 0)
-    three = Bitmap.of_ordinals([5, 70, 800], len(rows))
+    three = bitmap_of([5, 70, 800], len(rows))
     scores, ordinals = index.search(queries[:1], 10, allowed=three)
     assert sorted(ordinals[0].tolist()) == [5, 70, 800] and scores.shape == (1, 3)
     everything = index.search(queries[:3], 10, allowed=Bitmap.full(len(rows)))

@@ -208,7 +208,7 @@ def test_a_snapshot_of_before_is_built_where_rows_never_stop(yard: Yard) -> None
         append(yard.lake, "main.notes", [{"body": "Later."}])
         return job
 
-    yard.builds.hands = type(yard.builds.hands)(yard.fold, overtaken, yard.say)
+    yard.builds.services = type(yard.builds.services)(yard.fold, overtaken, yard.say)
     told = yard.build()
     assert told["rows"] == 1 and [row["_id"] for row in yard.fetched().rows] == ["first"]
     table = yard.lake.table("main.notes")
@@ -223,7 +223,7 @@ def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> 
         waiting.append(submit_job(yard.lake.registry, "embed", table.name, {"table": table.name}))
         return waiting[-1]
 
-    yard.builds.hands = BuildServices(yard.fold, only_ask, yard.say)
+    yard.builds.services = BuildServices(yard.fold, only_ask, yard.say)
     yard.builds.turn_seconds = 0.0
     other = yard.ask("others")
     told = yard.build()
@@ -238,7 +238,7 @@ def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> 
 
 def test_a_build_that_waits_ends_with_its_pipeline(yard: Yard) -> None:
     append(yard.lake, "main.notes", [{"body": "One."}])
-    yard.builds.hands = BuildServices(
+    yard.builds.services = BuildServices(
         yard.fold, lambda table, model: submit_job(yard.lake.registry, "embed", table.name, {}), yard.say
     )
     yard.builds.cancel()
@@ -252,5 +252,16 @@ def test_servers_that_cannot_be_told_are_no_failure(yard: Yard) -> None:
     def dumb(shelf: str, generation: str) -> None:
         raise Unavailable("no bus")
 
-    yard.builds.hands = BuildServices(yard.fold, yard.embed, dumb)
+    yard.builds.services = BuildServices(yard.fold, yard.embed, dumb)
     assert yard.build()["is_current"]
+
+
+def test_a_cancelled_build_is_done_by_the_same_handler_later(yard: Yard) -> None:
+    """A runner that begins again cancels the handlers that its successor goes on with."""
+    append(yard.lake, "main.notes", [{"_id": "a", "body": "One."}])
+    job = yard.ask()
+    yard.builds.cancel()
+    with pytest.raises(Unavailable) as cancelled:
+        yard.builds.run(job, lambda progress: None)
+    assert cancelled.value.code == "build_given_up" and yard.current() is None
+    assert yard.builds.run(job, lambda progress: None)["built"]
