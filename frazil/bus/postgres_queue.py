@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.bus import Delivery
-from frazil.bus.postgres_connection import PostgresLink
+from frazil.bus.postgres_connection import PostgresConnections
 from frazil.bus.stream_rules import gap
 from frazil.errors import Conflict, InvalidInput
 
@@ -41,7 +41,7 @@ class LeaseLost(Conflict):
 class Queue:
     """The claims on one stream."""
 
-    def __init__(self, link: PostgresLink, name: str, identity: str) -> None:
+    def __init__(self, link: PostgresConnections, name: str, identity: str) -> None:
         self._link = link
         self._name = name
         self._identity = identity

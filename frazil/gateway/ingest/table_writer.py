@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from frazil.bus import BusMoved, EventBus, Message, Stream, StreamMissing
+from frazil.bus import EventBus, HeadMoved, Message, Stream, StreamMissing
 from frazil.crash import crash_point
 from frazil.errors import BusGap, BusReplaced, Conflict, FrazilError, NotFound, Unavailable, WatermarkTorn
 from frazil.events import (
@@ -271,7 +271,7 @@ class TableWriter:
             try:
                 await self._publish(known, judged)
                 return
-            except BusMoved:
+            except HeadMoved:
                 self._behind = True
                 fitting = judged.submissions
                 await asyncio.sleep(0.001 * attempt)

@@ -1,4 +1,4 @@
-"""Rows of a table in ranges of its files: which there are, which are new since a snapshot, and reading one in a task.
+"""File ranges: the rows of a table in ranges of its files, those that are new since a snapshot, and their reader.
 
 A file remembers for good the number of the commit that brought its rows (Iceberg's data sequence number): also when the
 snapshots in between are expired, and through a compaction, which keeps the number of the table it began with. So the

@@ -1,4 +1,4 @@
-"""Files as the store of the warehouse lists them: one spelling for addresses that the engines spell in several."""
+"""Iceberg files as the store of the warehouse lists them: one spelling of addresses that engines spell differently."""
 
 from __future__ import annotations
 

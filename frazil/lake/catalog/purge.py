@@ -1,7 +1,7 @@
-"""The end of a dropped table: its files, then its row of the catalog, which is what says that there is work left.
+"""Purge of a dropped table: its files are deleted, then its row of the catalog.
 
-The row takes another name first, under which nobody can undrop the table while it is being deleted. Metadata goes after
-data, and the row last: whoever is killed on the way leaves a row by which the next purge finds what is left.
+The row gets another name first, so that nobody can undrop the table while it is being deleted. Metadata is deleted
+after data, and the row last: after a kill the next purge finds the rest by the row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BEGUN = "-purged"
 
 @dataclass(frozen=True)
 class Purge:
-    """What of one dropped table would be deleted."""
+    """The files and the stream of one dropped table that a purge deletes."""
 
     hidden: str
     location: str
@@ -50,18 +50,18 @@ class Purge:
 
 
 def plan_purge(lake: Lake, name: str) -> list[Purge]:
-    """All dropped tables of this name, and what earlier purges left; one that is not dropped is none of a purge's.
+    """All dropped tables of this name, and what earlier purges left. A table that is not dropped is never purged.
 
     An entity goes with its histories, and what is searched with its vectors and trials.
     """
-    beside = (
+    derived = (
         history_of(name),
         embeddings_of(name),
         refused_embeddings_of(name),
         trials_of(name),
         dead_letters_of(name),
     )
-    hidden = [entry for other in (*beside, name) for entry in _hidden(lake, other)]
+    hidden = [entry for other in (*derived, name) for entry in _hidden(lake, other)]
     if not hidden:
         raise NotFound(
             f"no dropped table is named {name.removeprefix('main.')!r}",

@@ -1,4 +1,4 @@
-"""A declaration in the words of Iceberg: schema with field ids, partition spec, and the properties of every table."""
+"""Iceberg schema of a declaration: field ids, partition spec, and the properties of every table."""
 
 from __future__ import annotations
 

@@ -112,8 +112,8 @@ def add_dead_letters(lake: Lake, fed: LakeTable, letters: Sequence[DeadLetter]) 
         return 0
     rows = [{**asdict(letter), "stream": fed.stream_identity} for letter in new]
     files = _written(lake, table, rows)
-    words = " ".join((fed.stream_identity, *(str(letter.position) for letter in new)))
-    load = Load(f"dead-{blake2b(words.encode(), digest_size=12).hexdigest()}", len(new))
+    identity = " ".join((fed.stream_identity, *(str(letter.position) for letter in new)))
+    load = Load(f"dead-{blake2b(identity.encode(), digest_size=12).hexdigest()}", len(new))
     crash_point("before_dead_letters_publish")
     publish_load(lake, table.name, load, files, check=_not_moved(lake, fed, {letter.position for letter in new}))
     crash_point("after_dead_letters_publish")
@@ -125,7 +125,7 @@ def _not_moved(lake: Lake, fed: LakeTable, positions: set[int]) -> Callable[[Lak
         is_next = lake.table(fed.name).watermark == fed.watermark
         if not is_next or positions & dead_positions(current, fed.stream_identity, at_least=fed.watermark):
             raise Unavailable(
-                f"another committer is at work on {fed.name}", code="superseded", hint="it is looked at again"
+                f"another committer is at work on {fed.name}", code="superseded", hint="it is tried again"
             )
 
     return check
@@ -139,18 +139,18 @@ def remove_dead_letters(lake: Lake, name: str, chosen: Iterable[tuple[str, int]]
         if table is None:
             return 0
         rows = [row for batch in table.scan() for row in batch.to_pylist()]
-        kept = [row for row in rows if (row["stream"], row["position"]) not in gone]
-        if len(kept) == len(rows):
+        remaining = [row for row in rows if (row["stream"], row["position"]) not in gone]
+        if len(remaining) == len(rows):
             return 0
-        files = _written(lake, table, kept) if kept else []
-        load = Load(f"resent-{uuid.uuid4().hex}", len(kept), Replaces.ALL)
+        files = _written(lake, table, remaining) if remaining else []
+        load = Load(f"resent-{uuid.uuid4().hex}", len(remaining), Replaces.ALL)
         crash_point("before_dead_letters_removal")
         try:
             publish_load(lake, table.name, load, files, check=_still(table))
         except _Moved:
             continue
         crash_point("after_dead_letters_removal")
-        return len(rows) - len(kept)
+        return len(rows) - len(remaining)
     raise Unavailable(f"the dead letters of {name} change at every try", code="busy", hint="try again")
 
 

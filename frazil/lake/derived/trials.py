@@ -1,4 +1,4 @@
-"""The journal of trials: what was measured on the vectors of a table, as rows beside it. They are only ever added to.
+"""Trials: the measurements on the vectors of a table, as rows of a derived table. Rows are only added.
 
 Some trials at a time are one file and one commit. Whoever is killed has journalled whole batches or nothing; and a
 batch that was published is known by its id, so that doing it again adds nothing.
@@ -104,22 +104,22 @@ def journal_trials(lake: Lake, spec: TableSpec, run: str, trials: Sequence[Mappi
         columns = {field.name: pa.array([row.get(field.name) for row in trials], field.type) for field in schema}
         writer.write(conform(pa.table(columns), schema))
     crash_point("before_trials_publish")
-    words = " ".join((run, *sorted(str(row["trial"]) for row in trials)))
-    load = Load(f"trials-{blake2b(words.encode(), digest_size=12).hexdigest()}", len(trials))
+    identity = " ".join((run, *sorted(str(row["trial"]) for row in trials)))
+    load = Load(f"trials-{blake2b(identity.encode(), digest_size=12).hexdigest()}", len(trials))
     publish_load(lake, table.name, load, writer.written, check=_none_but(run, known))
     crash_point("after_trials_publish")
 
 
 def _none_but(run: str, known: set[str]) -> Callable[[LakeTable], None]:
-    """A test of the journal that is about to be added to: that nobody else has gone on with this run."""
+    """A check that no other process has added trials of this run."""
 
     def check(current: LakeTable) -> None:
         rows = (row for batch in current.scan(["run", "trial"]) for row in batch.to_pylist())
         if {row["trial"] for row in rows if row["run"] == run} != known:
             raise Unavailable(
-                f"another goes on with the run {run}",
+                f"another process continues the run {run}",
                 code="trials_moved",
-                hint="it is tried again from what is journalled",
+                hint="it is tried again from the trials that are stored",
             )
 
     return check

@@ -1,4 +1,4 @@
-"""How well kept a table is: counted from its metadata alone, at a bounded cost."""
+"""Health of a table: its files, manifests and snapshots, counted from its metadata at a bounded cost."""
 
 from __future__ import annotations
 

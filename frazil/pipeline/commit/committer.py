@@ -1,7 +1,7 @@
-"""One table's commit loop: the next range of the stream becomes one snapshot, exactly once.
+"""Committer of one table: the next range of the stream becomes one snapshot, exactly once.
 
 The only truth is the table's watermark. A committer that dies anywhere leaves nothing that its successor has to know:
-it reads the watermark, reads the stream from there, and goes on. Acknowledgements and leases of the bus play no part.
+it reads the watermark and continues with the stream from there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class Committed:
-    """What one cycle did."""
+    """The result of one cycle."""
 
     batch: str
     rows: int
@@ -75,7 +75,7 @@ class Committed:
     messages: int
     watermark: int
     token: str
-    """Reached by now: whoever holds an older token of this table sees their write."""
+    """The token that is reached: an older token of this table is visible."""
     snapshot_id: int | None
     seconds: float
 
@@ -171,12 +171,12 @@ class Committer:
             verdict = await self._blocking(partial(self._judge, base, batch))
             counts = verdict == IS_NEW
             new = counts & ~np.isin(batch.events["_seq"].to_numpy(), list(dead)) if dead else counts
-            kept = batch.events if new.all() else batch.events.filter(pa.array(new))
-            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), kept)
+            rows_to_commit = batch.events if new.all() else batch.events.filter(pa.array(new))
+            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), rows_to_commit)
             try:
                 outcome, after = await self._commit(base, commit, messages=hi - lo)
             except RowsRefused as error:
-                dead |= await self._refused(base, kept, error, messages=hi - lo)
+                dead |= await self._refused(base, rows_to_commit, error, messages=hi - lo)
                 continue
             if outcome is not Outcome.STAGE_AGAIN:
                 break
@@ -199,7 +199,7 @@ class Committer:
         self._committed = after
         return Committed(
             batch=commit.batch,
-            rows=kept.num_rows,
+            rows=rows_to_commit.num_rows,
             duplicates=int((~counts).sum()),
             dead_letters=int((counts & ~new).sum()),
             messages=hi - lo,
@@ -210,8 +210,8 @@ class Committer:
         )
 
     async def _check(self, base: TableState) -> None:
-        """Refuse a bus that contradicts the table: skipping over the difference would lose events silently."""
-        repair = f"`frazil repair bus {base.spec.short_name}` tells what is lost and goes on from there"
+        """Raise if the bus contradicts the table: to skip the difference would lose events silently."""
+        repair = f"`frazil repair bus {base.spec.short_name}` shows what is lost and continues from there"
         if self._stream.identity != base.stream_identity:
             raise BusReplaced(f"the stream of {base.name} is another one than the table was fed from", hint=repair)
         lo = sequence_of(base.watermark)
@@ -375,7 +375,7 @@ class Committer:
         try:
             await self._stream.trim(sequence_of(table.watermark))
         except Unavailable as error:
-            log.warning("could not trim the bus: %s", error, extra={"table": table.name})
+            log.warning("bus trim failed: %s", error, extra={"table": table.name})
         crash_point("after_trim")
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:
@@ -383,7 +383,7 @@ class Committer:
 
 
 def token_name(table: TableState) -> str:
-    """Under which name tokens speak of the table: a history goes by the name of its entity."""
+    """The name of the table in tokens: a history has the name of its entity."""
     return entity_of(table.name) if table.spec.kind == "history" else table.name
 
 

@@ -47,8 +47,8 @@ def may_be_of_rows(error: BaseException) -> bool:
     links = list(_chain(error))
     if any(isinstance(link, OSError | MemoryError) or _is_without_answer(link) for link in links):
         return False
-    text = "\n".join(_told(link) for link in links)
-    if any(word in text for word in _TROUBLE):
+    text = "\n".join(_error_text(link) for link in links)
+    if any(name in text for name in _TROUBLE):
         return False
     # A store refuses a name or a size by 400; all its other answers are of the store.
     return _S3 not in text or "Status Code: 400" in text
@@ -61,7 +61,7 @@ def _is_without_answer(error: BaseException) -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the JVM ran out of memory, and is not to be trusted any longer even where it answers."""
-    return any("java.lang.OutOfMemoryError" in _told(link) for link in _chain(error))
+    return any("java.lang.OutOfMemoryError" in _error_text(link) for link in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -71,15 +71,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__
 
 
-def _told(error: BaseException) -> str:
-    """Its words, with the causes and stack traces of Java behind it."""
+def _error_text(error: BaseException) -> str:
+    """The text of the error, with the causes and stack traces of Java."""
     if isinstance(error, Py4JJavaError):
         try:
             return str(error)
-        except (Py4JError, OSError):  # the JVM is gone, and the words with it
+        except (Py4JError, OSError):  # the JVM is gone, and the text with it
             return "java.net."
-    words = [str(error), str(getattr(error, "_stackTrace", "") or ""), str(getattr(error, "_desc", "") or "")]
-    return "\n".join(words)
+    texts = [str(error), str(getattr(error, "_stackTrace", "") or ""), str(getattr(error, "_desc", "") or "")]
+    return "\n".join(texts)
 
 
 class RowsRefused(Unavailable):

@@ -1,4 +1,4 @@
-"""Where a committer commits to: a table that can be staged to and published, exactly once per range of the stream."""
+"""Commit target: a table that a committer stages to and publishes, exactly once per range of the stream."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ATTEMPT = "attempt-"
 
 
 class TableState(Protocol):
-    """What a committer must know of the table to decide what comes next."""
+    """The state of a table that a committer decides by."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +64,7 @@ class Commit:
     rows: pa.Table
 
     def summary(self) -> dict[str, str]:
-        """What the snapshot says about itself."""
+        """The fields that the snapshot's summary gets."""
         return {
             BATCH: self.batch,
             WATERMARK: str(self.watermark),
@@ -76,7 +76,7 @@ class CommitTarget(Protocol):
     """Blocking calls, made from one thread at a time."""
 
     def load(self) -> TableState:
-        """The table as it is now. Raises `WatermarkTorn` when it was moved by another hand."""
+        """The table as it is now. Raises `WatermarkTorn` when its watermark was not moved by frazil."""
 
     def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
         """`_id`, `_seq`, `_received_at` of the committed rows received since then."""
@@ -88,7 +88,7 @@ class CommitTarget(Protocol):
         """Stage these rows for nobody. Raises as `commit` does: `RowsRefused` where it may be because of the rows."""
 
     def forget_attempts(self) -> None:
-        """Take away what attempts have left."""
+        """Expire the snapshots that attempts have left."""
 
     def dead_positions(self, base: TableState) -> set[int]:
         """The positions at or above the watermark that have a dead letter already."""
@@ -97,7 +97,7 @@ class CommitTarget(Protocol):
         """Write those that are not written yet, if the table is still at `base`; how many."""
 
     def tidy(self, *, keep_snapshots: int) -> int:
-        """Let go of snapshots beyond the budget; returns how many."""
+        """Expire snapshots beyond the budget; returns how many."""
 
 
 class SparkCommitTarget:
@@ -288,17 +288,17 @@ class CommitLost(Unavailable):
 
 @contextmanager
 def spark_errors(doing: str, *, code: str) -> Iterator[None]:
-    """Spark's errors in frazil's words. That the JVM itself is gone stays what it is: only a new process helps."""
+    """Translates Spark's errors. The error of a JVM that is gone is left as it is: only a new process helps."""
     try:
         yield
     except Py4JNetworkError:
         raise
     except (Py4JJavaError, PySparkException) as error:
         java = error.java_exception if isinstance(error, Py4JJavaError) else None
-        said = str(java.toString() if java is not None else error).strip() or type(error).__name__
-        lost = said.startswith("org.apache.iceberg.exceptions.CommitFailedException")
+        text = str(java.toString() if java is not None else error).strip() or type(error).__name__
+        lost = text.startswith("org.apache.iceberg.exceptions.CommitFailedException")
         raise (CommitLost if lost else Unavailable)(
-            f"cannot {doing}: {said.splitlines()[0][:300]}",
+            f"cannot {doing}: {text.splitlines()[0][:300]}",
             code=code,
             hint="it is tried again; if it stays, check the warehouse, the catalog's database and the pipeline's log",
         ) from error

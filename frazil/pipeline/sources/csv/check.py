@@ -1,4 +1,4 @@
-"""Which values of a column fail its checks, and why."""
+"""Column checks of a CSV load: the values that fail a check, and the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a range as text: Arrow reads them, and the borders of the records are found beside it.
+"""Field text of a range: Arrow reads the fields, and the boundaries of the records are found separately.
 
 Both count the records. A range on which they disagree is an error, because a row would be lost or get the line of
 another one.

@@ -1,4 +1,4 @@
-"""A range as rows of the table, and the records that cannot be rows, each with the reason.
+"""Parser of a range: its rows, and its bad records, each with the reason.
 
 Every record comes out once, as a row or as a bad row. The text of a record is looked up for bad ones only.
 """
@@ -128,7 +128,7 @@ def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:
 
 def unique_values(parsed: Parsed, columns: Sequence[TargetColumn]) -> dict[str, pa.Table]:
     """Of each column that must be unique its values in this range, nulls left out, with their lines: `value`, `line`.
-    Whether one is there twice is for the caller to say, who knows all ranges."""
+    The caller, who knows all ranges, finds those that repeat."""
     found = {}
     for column in columns:
         if column.checks.unique:
@@ -148,8 +148,8 @@ class _Judged:
     def refuse(self, failed: Mask, column: str, given: pa.StringArray, reason: str) -> None:
         for row in np.flatnonzero(failed & ~self.bad).tolist():
             value = given[row].as_py()
-            words = f"{shown(value)} {reason}" if value else f"the value {reason}"
-            self._refusals[int(self._text.kept[row])] = CellRefusal(column, words)
+            message = f"{shown(value)} {reason}" if value else f"the value {reason}"
+            self._refusals[int(self._text.kept[row])] = CellRefusal(column, message)
         self.bad |= failed
 
     def refuse_lines(self, refused: Mapping[int, CellRefusal]) -> None:

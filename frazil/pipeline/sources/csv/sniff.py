@@ -1,4 +1,4 @@
-"""What the first records of a file say about how it is written.
+"""Dialect sniffer: delimiter, quote and header of a file, from its first records.
 
 The delimiter is the one of `, ; tab |` that cuts the head of the file into records of the same width, the widest where
 several do; at a tie the one that is rarer in texts. The quote is `"`, unless fields of the head are wrapped in `'` and

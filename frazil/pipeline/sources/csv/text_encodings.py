@@ -1,4 +1,4 @@
-"""Text encodings: the ones that a file may be said to have.
+"""Text encodings that a load may name.
 
 Python knows more codecs than there are encodings of files. Some are no encodings (`hex`, `rot13`, `unicode_escape`),
 and some take quadratic time: 4 MB of `punycode` took 52 s, of `idna` 14 s, of each one below at most 0.3 s. A name is

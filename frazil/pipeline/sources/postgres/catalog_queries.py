@@ -1,4 +1,4 @@
-"""What the catalog of a Postgres (12 and later) is asked. Places in braces are filled with quoted literals or oids."""
+"""Catalog queries of a Postgres (12 and later). Places in braces are filled with quoted literals or oids."""
 
 from __future__ import annotations
 

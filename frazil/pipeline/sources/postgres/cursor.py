@@ -1,4 +1,4 @@
-"""Reading on from where the last load stopped: rows whose cursor column is above the last value, less an overlap.
+"""Cursor reads: rows whose cursor column is above the last value of the last load, less an overlap.
 
 The next value is the greatest that the same snapshot holds, so that what is read and what is remembered agree. Values
 are given at insert and become visible at commit: a transaction that was open during the last load can add rows below

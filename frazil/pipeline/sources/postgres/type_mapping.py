@@ -1,4 +1,4 @@
-"""What becomes of each Postgres type: how a column is selected, and its type on our side.
+"""Type mapping: how a column of each Postgres type is selected, and its type in the lake.
 
 The type on our side follows from the declaration alone, never from the values: tonight's archive has the columns of
 last night's. A value that the declared type allows and ours cannot hold (NaN in numeric(10,2), an infinite date) is an

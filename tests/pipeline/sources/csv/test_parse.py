@@ -17,7 +17,7 @@ from frazil.pipeline.sources.csv.convert import convert_column
 from frazil.pipeline.sources.csv.dialect import Dialect
 from frazil.pipeline.sources.csv.parse import CellRefusal, Parsed, TargetColumn, parse_range, unique_values
 from tests.pipeline.sources.csv import naive
-from tests.pipeline.sources.csv.test_borders import NASTY, QUOTED, range_of
+from tests.pipeline.sources.csv.test_record_boundaries import NASTY, QUOTED, range_of
 
 
 def column(name: str, text: str, position: int | None, **checks: Any) -> TargetColumn:
