@@ -54,7 +54,7 @@ LONG = (
 HEAVY = (
     "tests/access/test_following.py",
     "tests/benchmarks/test_vectors.py",
-    "tests/bus/test_postgres_queue.py",
+    "tests/bus/test_postgres.py",
     "tests/bus/test_power_cut.py",
     "tests/cli/test_artifacts.py",
     "tests/cli/test_publish.py",

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ import asyncpg
 from frazil.bus import Delivery, HeadMoved, Message, StreamMissing
 from frazil.bus.head_watch import HeadWatch
 from frazil.bus.postgres_connection import CHANNEL, PostgresConnections
-from frazil.bus.postgres_queue import Claim, Queue
 from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
@@ -163,14 +162,13 @@ class PostgresBus:
 
 
 class PostgresStream:
-    """`Stream` on Postgres, and the verbs of a shared queue."""
+    """`Stream` on Postgres."""
 
     def __init__(self, bus: PostgresBus, name: str, identity: str) -> None:
         self._bus = bus
         self._name = name
         self._identity = identity
         self._publishing = asyncio.Lock()
-        self._queue = Queue(bus.connections, name, identity)
         # A publisher may die before it announces the head: look again now and then.
         self.head_watch = HeadWatch(LOOK_AGAIN_SECONDS)
 
@@ -330,29 +328,11 @@ class PostgresStream:
                 below,
             )
             await connection.execute(
-                "delete from frazil_bus.claimed where identity = $1 and sequence < $2", self._identity, below
-            )
-            await connection.execute(
                 "update frazil_bus.stream set first = $2, bytes = bytes - $3 where identity = $1",
                 self._identity,
                 below,
                 freed,
             )
-
-    async def claim(self, consumer: str, limit: int, lease_seconds: float) -> Claim:
-        return await self._queue.claim(consumer, limit, lease_seconds)
-
-    async def ack(self, batch_id: str, sequences: Iterable[int]) -> None:
-        await self._queue.ack(batch_id, sequences)
-
-    async def nack(self, batch_id: str, sequences: Iterable[int], reason: str) -> None:
-        await self._queue.nack(batch_id, sequences, reason)
-
-    async def extend_lease(self, batch_id: str, lease_seconds: float) -> None:
-        await self._queue.extend_lease(batch_id, lease_seconds)
-
-    async def requeue_expired(self) -> int:
-        return await self._queue.requeue_expired()
 
     async def _ends(self) -> tuple[int, int]:
         async with self._bus.connections.work("a look at the stream") as connection:
