@@ -312,6 +312,8 @@ class Pipeline:
         status.duplicates += done.duplicates
         status.dead_letters += done.dead_letters
         status.commit_seconds += done.seconds
+        status.stage_seconds += done.times.stage_seconds
+        status.publish_seconds += done.times.publish_seconds
         status.last_commit_at = datetime.now(UTC).isoformat()
         entry = {"batch": done.batch, "snapshot": str(done.snapshot_id), "token": done.token, "rows": done.rows}
         log.info("batch committed", extra={"table": name, **entry})

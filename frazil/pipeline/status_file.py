@@ -29,6 +29,8 @@ class TableCommitStatus:
     duplicates: int = 0
     dead_letters: int = 0
     commit_seconds: float = 0.0
+    stage_seconds: float = 0.0
+    publish_seconds: float = 0.0
     held_back: dict[str, Any] | None = None
     """The reason and the limits, if the table is held back."""
 

@@ -46,7 +46,7 @@ from frazil.lake.commit import Outcome
 from frazil.pipeline.commit.isolation import control_row, isolate
 from frazil.pipeline.commit.row_errors import RowsRefused
 from frazil.pipeline.commit.suspects import Suspects, lost_with
-from frazil.pipeline.commit.target import Commit, CommitTarget, TableState
+from frazil.pipeline.commit.target import Commit, CommitTarget, CommitTimes, TableState
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -78,6 +78,7 @@ class Committed:
     """The token that is reached: an older token of this table is visible."""
     snapshot_id: int | None
     seconds: float
+    times: CommitTimes
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ class Committer:
         if sequence_of(base.watermark) != lo:
             return None  # another committer was here; begin again from where it left the table
         dead = await self._dead_from(base)
+        times = CommitTimes()
         for _ in range(_STAGE_TRIES):
             schema = base.spec.row_schema()
             if ahead is not None and ahead.decoded.schema.equals(schema):
@@ -172,7 +174,7 @@ class Committer:
             counts = verdict == IS_NEW
             new = counts & ~np.isin(batch.events["_seq"].to_numpy(), list(dead)) if dead else counts
             rows_to_commit = batch.events if new.all() else batch.events.filter(pa.array(new))
-            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), rows_to_commit)
+            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), rows_to_commit, times)
             try:
                 outcome, after = await self._commit(base, commit, messages=hi - lo)
             except RowsRefused as error:
@@ -207,6 +209,7 @@ class Committer:
             token=str(Token.of(token_name(base), self._stream.identity, commit.watermark - 1)),
             snapshot_id=after.snapshot_id,
             seconds=time.monotonic() - started,
+            times=times,
         )
 
     async def _check(self, base: TableState) -> None:

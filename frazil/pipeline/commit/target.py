@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -54,6 +55,15 @@ class TableState(Protocol):
     def snapshot_id(self) -> int | None: ...
 
 
+@dataclass
+class CommitTimes:
+    """The time that a target spent on a range, over all its tries."""
+
+    stage_seconds: float = 0.0
+    publish_seconds: float = 0.0
+    """Audit, fsync and swap."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """One range of the stream on its way into the table."""
@@ -62,6 +72,8 @@ class Commit:
     previous_watermark: int
     watermark: int
     rows: pa.Table
+    times: CommitTimes = field(default_factory=CommitTimes, compare=False)
+    """The target adds to it."""
 
     def summary(self) -> dict[str, str]:
         """The fields that the snapshot's summary gets."""
@@ -122,11 +134,15 @@ class SparkCommitTarget:
     def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         table = base if isinstance(base, LakeTable) else self.load()
         crash_point("before_stage")
+        began = time.monotonic()
         try:
             self._stage(commit.rows, commit.batch, commit.summary())
         except CommitLost:  # maintenance committed while Spark was writing: as if it had done so a moment later
             return Outcome.STAGE_AGAIN, self._lake.table(self._name)
+        finally:
+            commit.times.stage_seconds += time.monotonic() - began
         crash_point("after_stage_before_publish")
+        began = time.monotonic()
         staged = self._lake.table(self._name)
         if staged.snapshot_id != table.snapshot_id:
             return Outcome.STAGE_AGAIN, staged
@@ -134,6 +150,7 @@ class SparkCommitTarget:
         make_durable(staged, snapshot)
         crash_point("after_audit_before_publish")
         published = publish_stage(self._lake, table, snapshot, commit.watermark, staged=staged)
+        commit.times.publish_seconds += time.monotonic() - began
         crash_point("after_publish_before_trim")
         return published.outcome, published.table
 
