@@ -20,8 +20,9 @@ from frazil.errors import Unavailable, WatermarkTorn
 from frazil.events.declaration import TIMESTAMP, TableSpec
 from frazil.lake.catalog import BATCH, WATERMARK
 from frazil.lake.catalog.table import IDENTITY, STREAM, WATERMARK_SEQUENCE
-from frazil.lake.commit import DeadLetter, Outcome
+from frazil.lake.commit import Outcome
 from frazil.lake.commit.publish import AuditFailed, publish_outcome
+from frazil.lake.derived import DeadLetter
 from frazil.pipeline.commit.row_errors import RowsRefused
 from frazil.pipeline.commit.target import Commit, TableState
 

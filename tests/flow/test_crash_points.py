@@ -62,7 +62,7 @@ OF_BUILDS = points("serving/builds/*.py")
 # These in tests/serving/trials/test_run.py.
 OF_TRIALS = points("lake/derived/trials.py", "serving/trials/*.py")
 # These in tests/lake/test_dead_letters.py and tests/pipeline: test_dead_letters_on_spark.py and test_suspects.py.
-OF_DEAD_LETTERS = points("lake/commit/dead_letters.py", "pipeline/commit/isolation.py", "pipeline/commit/suspects.py")
+OF_DEAD_LETTERS = points("lake/derived/dead_letters.py", "pipeline/commit/isolation.py", "pipeline/commit/suspects.py")
 ELSEWHERE = [
     *OF_MAINTENANCE,
     *OF_TABLES,

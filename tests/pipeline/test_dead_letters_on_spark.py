@@ -11,7 +11,7 @@ from frazil.bus.memory import MemoryBus
 from frazil.errors import Unavailable
 from frazil.events import first_position
 from frazil.events.positions import position
-from frazil.lake.commit import read_dead_letters
+from frazil.lake.derived import read_dead_letters
 from frazil.pipeline.commit import BatchLimits, Committer, SparkCommitTarget
 from frazil.storage import local_path
 from tests.lake_fixtures import SparkLake, declare, events, send, some_table, stored_ids

@@ -41,7 +41,7 @@ from frazil.gateway.ingest.original_events import Originals
 from frazil.gateway.ingest.receipt import PreparedEvents, Receipt, Submission
 from frazil.gateway.metrics import Metrics
 from frazil.lake.catalog import LakeTable
-from frazil.lake.commit import dead_positions
+from frazil.lake.derived import dead_positions
 from frazil.tables import (
     Backlog,
     LiveTail,

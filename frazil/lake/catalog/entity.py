@@ -58,6 +58,7 @@ def load_entity(lake: Lake, name: str) -> Entity:
 
 
 def find_table(lake: Lake, name: str) -> LakeTable | None:
+    """The table of this name; None if there is none."""
     try:
         return lake.table(name)
     except NotFound as error:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from frazil.storage import local_path
+
+DAMAGED = (ValueError, KeyError, EOFError, zlib.error, gzip.BadGzipFile, ValidationError)
+"""What reading a metadata file raises that is damaged or incomplete."""
 
 
 def path_of(location: str) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from frazil.crash import crash_point
-from frazil.errors import NotFound
 from frazil.events.declaration import (
     TableSpec,
     dead_letters_of,
@@ -28,6 +27,7 @@ from frazil.events.declaration import (
 )
 from frazil.lake.bulk.file_ranges import came_after, rows_by
 from frazil.lake.bulk.load_commit import Load, Replaces, publish_load
+from frazil.lake.catalog.entity import find_table
 from frazil.lake.catalog.lake import Lake
 from frazil.lake.catalog.table import LakeTable
 
@@ -105,20 +105,11 @@ def _derived_spec(spec: TableSpec, name: str, columns: Mapping[str, Any], descri
 
 def embeddings_table(lake: Lake, name: str) -> LakeTable | None:
     """The table of the vectors of `name`; None before the first run."""
-    return _found(lake, embeddings_of(name))
+    return find_table(lake, embeddings_of(name))
 
 
 def refused_embeddings_table(lake: Lake, name: str) -> LakeTable | None:
-    return _found(lake, refused_embeddings_of(name))
-
-
-def _found(lake: Lake, name: str) -> LakeTable | None:
-    try:
-        return lake.table(name)
-    except NotFound as error:
-        if error.code == "table_not_found":
-            return None
-        raise
+    return find_table(lake, refused_embeddings_of(name))
 
 
 def embedded_up_to(embeddings: LakeTable | None, model: str) -> EmbeddingProgress | None:
@@ -211,7 +202,7 @@ def delete_embeddings(lake: Lake, name: str, model: str) -> int:
 def drop_embeddings(lake: Lake, name: str) -> None:
     """Drop the derived tables of a table, before the table itself: they hold its text too."""
     for derived in _derived_names(name):
-        if (table := _found(lake, derived)) is not None:
+        if (table := find_table(lake, derived)) is not None:
             lake.drop(table.name)
             crash_point("amid_embed_drop")
 
@@ -224,5 +215,5 @@ def undrop_embeddings(lake: Lake, name: str) -> None:
     """Bring back what was dropped with a table, where nothing has taken its place; else it is made again in time."""
     dropped = lake.dropped()
     for derived in _derived_names(name):
-        if derived in dropped and _found(lake, derived) is None:
+        if derived in dropped and find_table(lake, derived) is None:
             lake.undrop(derived)

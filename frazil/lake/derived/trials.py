@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.crash import crash_point
-from frazil.errors import NotFound, Unavailable
+from frazil.errors import Unavailable
 from frazil.events import conform
 from frazil.events.declaration import TableSpec, parse_table, trials_of
 from frazil.lake.bulk.data_files import FileWriter, plan_files
 from frazil.lake.bulk.load_commit import Load, publish_load
+from frazil.lake.catalog.entity import find_table
 from frazil.lake.catalog.lake import Lake
 from frazil.lake.catalog.table import LakeTable
 
@@ -76,12 +77,7 @@ def trials_spec(spec: TableSpec) -> TableSpec:
 
 def trials_table(lake: Lake, name: str) -> LakeTable | None:
     """The journal of the trials of `name`; None before the first."""
-    try:
-        return lake.table(trials_of(name))
-    except NotFound as error:
-        if error.code == "table_not_found":
-            return None
-        raise
+    return find_table(lake, trials_of(name))
 
 
 def read_trials(lake: Lake, name: str, *, run: str | None = None) -> list[dict[str, Any]]:

@@ -12,22 +12,19 @@ lies below it.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 
+from frazil.lake.catalog.iceberg_files import DAMAGED
 from frazil.lake.catalog.table import WATERMARK
 
 _NUMBERED = re.compile(r"(?P<number>\d+)-[0-9a-f-]+(\.gz)?\.metadata\.json(\.gz)?")
 _COPY = re.compile(r"v\d+(\.gz)?\.metadata\.json")
-_TORN = (ValueError, KeyError, EOFError, zlib.error, gzip.BadGzipFile, ValidationError)
 MAX_READ = 200
 """So many files of a folder are read, the highest numbers first; a log names 20."""
 
@@ -96,7 +93,7 @@ def read_states(io: FileIO, locations: Iterable[str]) -> tuple[list[MetadataCand
             states.append(MetadataCandidate(location, FromInputFile.table_metadata(io.new_input(location))))
         except FileNotFoundError:
             continue
-        except _TORN:
+        except DAMAGED:
             torn.append(location)
     return states, torn
 

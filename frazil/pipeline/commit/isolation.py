@@ -17,7 +17,7 @@ from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec
 from frazil.events.decoding import raw_data
-from frazil.lake.commit import DeadLetter
+from frazil.lake.derived import DeadLetter
 from frazil.pipeline.commit.row_errors import RowsRefused
 
 MAX_ATTEMPTS = 256

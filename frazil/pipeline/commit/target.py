@@ -22,16 +22,8 @@ from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec, count_partitions
 from frazil.lake.catalog import BATCH, PREVIOUS_WATERMARK, WATERMARK, Lake, LakeTable
-from frazil.lake.commit import (
-    DeadLetter,
-    Outcome,
-    add_dead_letters,
-    audit,
-    dead_letters_table,
-    dead_positions,
-    make_durable,
-    publish_stage,
-)
+from frazil.lake.commit import Outcome, audit, make_durable, publish_stage
+from frazil.lake.derived import DeadLetter, add_dead_letters, dead_letters_table, dead_positions
 from frazil.lake.maintenance import snapshots_over_budget
 from frazil.pipeline.commit.row_errors import RowsRefused, may_be_of_rows
 

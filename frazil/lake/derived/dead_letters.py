@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.crash import crash_point
-from frazil.errors import NotFound, Unavailable
+from frazil.errors import Unavailable
 from frazil.events import conform
 from frazil.events.declaration import TableSpec, dead_letters_of, entity_of, parse_table
 from frazil.lake.bulk.data_files import FileWriter, WrittenFile, plan_files
 from frazil.lake.bulk.load_commit import Load, Replaces, publish_load
+from frazil.lake.catalog.entity import find_table
 from frazil.lake.catalog.lake import Lake
 from frazil.lake.catalog.table import LakeTable
 
@@ -76,12 +77,7 @@ def dead_letters_spec(spec: TableSpec) -> TableSpec:
 
 def dead_letters_table(lake: Lake, name: str) -> LakeTable | None:
     """The dead letters of the table `name`; None before the first."""
-    try:
-        return lake.table(dead_letters_of(name))
-    except NotFound as error:
-        if error.code == "table_not_found":
-            return None
-        raise
+    return find_table(lake, dead_letters_of(name))
 
 
 def dead_positions(letters: LakeTable | None, stream: str, *, at_least: int = 0) -> set[int]:
