@@ -62,19 +62,6 @@ class Parsed:
     bad: pa.Table
 
 
-def parse_range(
-    csv_range: CsvRange,
-    dialect: Dialect,
-    width: int,
-    columns: Sequence[TargetColumn],
-    *,
-    null_words: Sequence[str] = (),
-    refused: Mapping[int, CellRefusal] | None = None,
-) -> Parsed:
-    """All records of a range: `parse_text` of its fields."""
-    return parse_text(read_fields(csv_range, dialect, width, columns, null_words), columns, refused=refused)
-
-
 def read_fields(
     csv_range: CsvRange, dialect: Dialect, width: int, columns: Sequence[TargetColumn], null_words: Sequence[str] = ()
 ) -> Text:
