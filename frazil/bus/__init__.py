@@ -57,7 +57,7 @@ class Stream(Protocol):
     """One table's ordered messages. Sequences are whole numbers, contiguous, never used twice.
 
     A handle stays bound to the stream that was opened: once that one is deleted every verb raises `StreamMissing`, and
-    `BusReplaced` when another has its name. Connections are made anew by themselves; until then it is `Unavailable`.
+    `BusReplaced` when another has its name. A lost connection is made again; until then it is `Unavailable`.
     """
 
     @property
@@ -65,7 +65,7 @@ class Stream(Protocol):
 
     @property
     def identity(self) -> str:
-        """Set when the stream is created and never again: a stream made anew under the same name has another."""
+        """Set when the stream is created, and never changed: a new stream of the same name has another."""
 
     async def publish(self, messages: Sequence[Message], *, message_id: str, expected_last: int | None = None) -> int:
         """Append all messages next to each other, or none, and return the sequence of the last.

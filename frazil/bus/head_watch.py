@@ -34,7 +34,7 @@ class HeadWatch:
         self.announce(self._highest)
 
     async def wait(self, above: int, timeout_seconds: float, look: Callable[[], Awaitable[int]]) -> int:
-        """The head as soon as it is above `above`, or after the time-out. `look` asks the server for it.
+        """The head as soon as it is above `above`, or after the time-out. `look` requests it from the server.
 
         While the server is away this goes on waiting; only at the time-out is that an error.
         """

@@ -57,9 +57,9 @@ class MemoryBus:
         self.duplicate_window_seconds = duplicate_window_seconds
         self.clock = clock
         self.fail_publishes = 0
-        """So many of the next publishes fail before anything is written; the caller cannot tell."""
+        """So many of the next publishes fail before anything is written."""
         self.lose_replies = 0
-        """So many of the next publishes take effect and fail afterwards; the caller cannot tell."""
+        """So many of the next publishes take effect and fail afterwards. The caller sees the same error."""
         self.down = False
         """While set, everything is unavailable and nothing is written."""
         self._logs: dict[str, _Log] = {}

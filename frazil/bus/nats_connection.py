@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 5.0
 READY_SECONDS = 1.0
-"""How long a request waits for a connection that is just being made anew."""
+"""How long a request waits for a connection that is being made again."""
 _DIAL_SECONDS = 2.0
 _REDIAL_SECONDS = (0.02, 1.0)
 
@@ -58,7 +58,7 @@ class _Expected:
 
 
 class NatsConnection:
-    """A connection that is made anew for ever. Its listeners are called after each time."""
+    """A connection that is made again whenever it is lost. Its listeners are called after each time."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._servers = [server if "://" in server else f"nats://{server}" for server in url.split(",")]

@@ -54,7 +54,7 @@ def sequence_number(table: LakeTable) -> int:
 
 
 def came_after(table: LakeTable, snapshot_id: int | None, sequence: int) -> bool:
-    """Whether the table went on from this snapshot, as far as the snapshots that are left can tell.
+    """Whether the table went on from this snapshot, judged by the snapshots that are left.
 
     A table that was rolled back, or restored from a backup, counts its commits from there: the numbers of an earlier
     look mean other files then.

@@ -1,7 +1,7 @@
 """Load commit: the files that the tasks of a bulk load wrote become rows of the table in one commit, exactly once.
 
 A load has an id. The table keeps the ids of its newest loads in a property, written by the commit that adds the rows,
-so that whoever does the load again, after a crash or beside a zombie, finds that it is done.
+so that a second try, after a crash or beside a paused process, finds that it is done.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LoadResult:
     table: LakeTable
     snapshot_id: int | None
     """The snapshot that the load made; None where it has been expired since."""
-    anew: bool
+    is_new: bool
     """False if the load was found to be done already."""
 
 
@@ -89,10 +89,10 @@ def publish_load(
     audit_load(load, files)
     crash_point("before_load_publish")
     added = [file.unpacked() for file in files]
-    anew = False
+    is_new = False
 
     def apply(current: LakeTable) -> bool:
-        nonlocal anew
+        nonlocal is_new
         if load.id in current.loads:
             return False
         if check is not None:
@@ -109,13 +109,13 @@ def publish_load(
                 for file in added:
                     producer.append_data_file(file)
             _remember(transaction, current, load)
-        anew = True
+        is_new = True
         return True
 
     table = lake.update_table(name, apply)
     crash_point("after_load_publish")
     made = loaded_snapshot(table, load.id)
-    return LoadResult(table, made.snapshot_id if made else None, anew)
+    return LoadResult(table, made.snapshot_id if made else None, is_new)
 
 
 def _remember(transaction: Transaction, current: LakeTable, load: Load) -> None:

@@ -1,7 +1,7 @@
 """Load log: the record of each bulk load of a table, and of the files that it read.
 
 A record is written before its load is published, and completed after. So a load that was cut off in between is known,
-and whoever does it again finds by the table itself whether it took effect.
+and the next try finds by the table itself whether it took effect.
 """
 
 from __future__ import annotations

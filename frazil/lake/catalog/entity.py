@@ -73,8 +73,8 @@ def create_entity(lake: Lake, spec: TableSpec, *, stream: str, identity: str) ->
 
 
 def complete_entity(lake: Lake, spec: TableSpec, history: LakeTable) -> Entity:
-    """Make the base beside a new history. The history stays fed from its stream, whoever makes the base: another who
-    declares the same may be quicker. One whose base cannot be made is put away, so that it is in nobody's way."""
+    """Create the base of a new history. Another process that declares the same entity may create it first. A history
+    whose base cannot be created is dropped, so that its name is free."""
     crash_point("after_history_before_base")
     try:
         return Entity(lake.create_base(spec, history), history)

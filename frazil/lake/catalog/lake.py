@@ -87,7 +87,7 @@ class Lake:
         return sorted(self.locations())
 
     def table(self, name: str, *, location: str | None = None) -> LakeTable:
-        """The table as it is now, or as of `location` where the caller has just asked for it."""
+        """The table as it is now, or as of `location` where the caller has just looked it up."""
         known = self._loaded.get(name)
         if location is not None and known is not None and known.metadata_location == location:
             return known

@@ -132,7 +132,7 @@ class HintFolder:
 
 
 def _state(table: LakeTable) -> bytes:
-    """The metadata file itself, byte for byte but for a compression that the copy's name does not tell."""
+    """The metadata file, byte for byte, decompressed: the name of the copy does not name a compression."""
     location = table.metadata_location
     try:
         with table.iceberg.io.new_input(location).open() as file:

@@ -152,7 +152,7 @@ def forget_refusals(lake: Lake, name: str, model: str, job: str) -> tuple[LakeTa
     """Let a model try again what it refused; both tables as they are then. Done again by the same job it does nothing:
     what was refused since stays.
 
-    How far the model had come is forgotten first: whoever continues after a kill looks at all rows.
+    The progress of the model is forgotten first: after a kill all rows are looked at.
     """
     state = _UP_TO + model
 

@@ -103,7 +103,7 @@ def requested_steps(
             return [MaintenanceStep("compact", health.table, files, sort=sort, min_files=1)] if health.files else []
         return _compaction(health, settings.model_copy(update={"min_small_files": 2}))
     if what == "rewrite_manifests":
-        return [MaintenanceStep("rewrite_manifests", health.table, "it was asked for")] if health.manifests > 1 else []
+        return [MaintenanceStep("rewrite_manifests", health.table, "it was requested")] if health.manifests > 1 else []
     if what == "expire":
         return _expiry(health, settings, snapshot_budget=snapshot_budget, now=now)
     if what == "retention":

@@ -65,7 +65,7 @@ def snapshots_over_budget(table: LakeTable, *, budget: int, keep_seconds: float,
 def needed_by_readers(every: Sequence[SnapshotInfo], *, keep_seconds: float, now: datetime) -> set[int]:
     """The rewrites of the last `keep_seconds`, and the snapshot before each: it names all files that were replaced.
 
-    Rows are only ever added otherwise, so that whoever reads a snapshot from before a rewrite reads files of the last
+    Rows are only ever added otherwise, so that a reader of a snapshot from before a rewrite reads files of the last
     one before it. While that one stays, the others may go: a table that commits every second need not keep hundreds of
     snapshots for the sake of a reader, and its commits stay quick.
     """

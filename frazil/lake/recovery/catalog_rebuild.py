@@ -270,7 +270,7 @@ def _registered(lake: Lake, io: FileIO, tables: list[_Unregistered], *, dry_run:
 
 
 def _numbered(io: FileIO, state: MetadataCandidate) -> str:
-    """The file to register. A copy has no number, and commits would begin to count anew: it becomes a commit's file."""
+    """The file to register. A copy has no number, and commits would count from 0 again: it becomes a commit's file."""
     if not state.is_copy:
         return state.location
     number = max((number_of(file) for file in state.log), default=-1) + 2

@@ -28,7 +28,7 @@ LOST = "frazil.lost-ranges"
 
 
 def repair_id(table: LakeTable) -> str:
-    """Another text after each repair: whoever keeps something derived from the stream makes it anew."""
+    """Changes with each repair: what is derived from the stream is then built again."""
     return table.properties.get(REPAIR, "")
 
 

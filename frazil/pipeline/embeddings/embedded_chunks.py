@@ -33,7 +33,7 @@ class KnownFiles:
     refused_files: tuple[FileRange, ...]
     version: str
     is_rewrite: bool = False
-    """All chunks are written anew: those that have a vector with the vector that they have."""
+    """All chunks are written again, those that have a vector with that vector."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Handler of embedding jobs: find new rows, embed and publish them, piece by piece. Doing a job again finishes it.
 
-What is published is not embedded again: whoever continues finds the chunks that have a vector. Only when all rows of a
+What is published is not embedded again: the next try finds the chunks that have a vector. Only when all rows of a
 snapshot were looked at does the table of vectors remember so, in the commit of the last of them.
 """
 
@@ -184,7 +184,7 @@ class _Run:
         crash_point("after_embed_publish")
 
     def _swept(self, table: LakeTable, recipe: Recipe) -> int:
-        """Write the vectors of today's chunks anew, in the place of all that the model had; how many rows went.
+        """Write the vectors of today's chunks again, in the place of all that the model had; how many rows went.
 
         It is one commit for each of the two tables, so that nobody sees less than all; the refused come first, which
         are tried once more.

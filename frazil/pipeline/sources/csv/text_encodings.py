@@ -2,7 +2,7 @@
 
 Python knows more codecs than there are encodings of files. Some are no encodings (`hex`, `rot13`, `unicode_escape`),
 and some take quadratic time: 4 MB of `punycode` took 52 s, of `idna` 14 s, of each one below at most 0.3 s. A name is
-looked up here and not by `codecs.lookup`, which remembers every name that it was ever asked for.
+looked up here and not by `codecs.lookup`, which caches every name.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ SELECT t.oid::int8 AS oid, t.typname::text AS name, n.nspname::text AS schema, t
 FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 """
 
-# The file of a relation, asked for by function, is today's; that of the row is the snapshot's.
+# The file of a relation, read by a function, is today's; that of the row is the snapshot's.
 PARTS = """
 WITH part(root, oid) AS (
   SELECT c.oid, coalesce(t.relid::oid, c.oid)

@@ -62,7 +62,7 @@ class ExportedSnapshot:
 
     @property
     def moment(self) -> str:
-        """Names what is read in it, as nothing else is named: after a restart a server counts its snapshots anew."""
+        """A unique name of what is read in it: after a restart a server counts its snapshots from 1 again."""
         return f"{self.snapshot_id}-{''.join(filter(str.isdigit, self.taken_at))}"
 
     def check(self) -> None:
