@@ -5,16 +5,24 @@ Every record comes out once, as a row or as a bad row. The text of a record is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.events.declaration import NO_CHECKS, Checks, ColumnType, Partition, too_long, unfit_for_folder
+from frazil.events.declaration import (
+    NO_CHECKS,
+    Checks,
+    ColumnType,
+    Partition,
+    check_value,
+    too_long,
+    unfit_for_folder,
+    whole_match,
+)
 from frazil.events.decoding import shown
-from frazil.pipeline.sources.csv.check import failures
 from frazil.pipeline.sources.csv.convert import convert_column
 from frazil.pipeline.sources.csv.dialect import Dialect
 from frazil.pipeline.sources.csv.field_text import Text, read_text
@@ -104,13 +112,41 @@ def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:
         values = converted.values
         if converted.unfit is not None:
             judged.refuse(converted.unfit, column.name, given, f"is not of type {column.type}")
-    for failed, reason in failures(values, column.type, column.checks):
+    for failed, reason in _failures(values, column.type, column.checks):
         judged.refuse(failed, column.name, given, reason)
     if column.partition and len(unfit := unfit_for_folder(column.partition, column.name, values)):
         failed = np.zeros(len(values), dtype=np.bool_)
         failed[unfit] = True
         judged.refuse(failed, column.name, given, too_long(column.partition))
     return values
+
+
+def _failures(values: pa.Array, of_type: ColumnType, checks: Checks) -> Iterator[tuple[Mask, str]]:
+    """For each check that any value fails: which ones, and the reason. `unique` is not checked here: it needs all
+    ranges."""
+    if checks.not_null and values.null_count:
+        yield np.asarray(values.is_null()), "is missing, and the column must not be null"
+    if of_type.kind in ("float", "double") and (checks.min is not None or checks.max is not None):
+        yield from _where(pc.is_nan(values), "is in no range")
+    for limit, compare, reason in (
+        (checks.min, pc.less, "is below the minimum of"),
+        (checks.max, pc.greater, "is above the maximum of"),
+    ):
+        if limit is not None:
+            yield from _where(compare(values, check_value(limit, of_type)), f"{reason} {limit}")
+    if checks.one_of:
+        listed = pa.array([check_value(value, of_type).as_py() for value in checks.one_of], of_type.arrow)
+        known = pc.or_(pc.is_in(values, listed), values.is_null())
+        yield from _where(pc.invert(known), "is not one of the declared values")
+    if checks.pattern is not None:
+        matching = pc.match_substring_regex(values, whole_match(checks.pattern))
+        yield from _where(pc.invert(matching), f"does not match the pattern {checks.pattern}")
+
+
+def _where(failed: pa.BooleanArray, reason: str) -> Iterator[tuple[Mask, str]]:
+    mask: Mask = np.asarray(failed.fill_null(False))
+    if mask.any():
+        yield mask, reason
 
 
 def unique_values(parsed: Parsed, columns: Sequence[TargetColumn]) -> dict[str, pa.Table]:
