@@ -88,6 +88,8 @@ class PostgresConnections:
                         connection.terminate()
             except FrazilError as error:
                 _log.debug("bus listener failed: %s", error)
+            except Exception:  # nobody would notice its end: heads would be found by polling only
+                _log.exception("bus listener failed")
             await asyncio.sleep(pause)
             pause = min(pause * 2, longest)
 

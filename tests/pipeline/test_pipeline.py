@@ -263,6 +263,27 @@ async def test_a_row_that_the_engine_dies_of_is_traced_while_others_go_on(world:
     assert json.loads((world.folder / "suspects.json").read_text()) == {}
 
 
+async def test_a_message_that_is_too_large_as_a_whole_does_not_block_its_table(world: World) -> None:
+    """Every part of it can be staged: what is committed at once is a row, the rest is resent in smaller messages."""
+    table = await world.table()
+    world.catalogs[table.name].max_rows = 6
+    ids = [f"a{number}" for number in range(20)]
+    async with world.running() as task:
+        await world.send(table, *ids)
+        await world.send(table, "after")
+        await until(lambda: "after" in world.ids(table), task)
+        letters = world.catalogs[table.name].letters
+        rest = [letter.id for letter in letters]
+        assert {letter.code for letter in letters} == {"batch_too_large"}
+        assert sorted([*world.ids(table), *rest]) == sorted([*ids, "after"]), "each is a row or a dead letter"
+        for start in range(0, len(rest), 5):
+            await world.send(table, *rest[start : start + 5])
+        await until(lambda: sorted(world.ids(table)) == sorted([*ids, "after"]), task)
+        await until(lambda: world.report().get("state") == "ok", task)
+    [entry, *_] = world.journalled("dead_letters")
+    assert entry["table"] == table.name and entry["events"] == len(rest)
+
+
 async def test_a_table_that_is_held_back_is_named_and_let_go_when_it_has_committed(world: World) -> None:
     """The engine was killed from outside: nothing becomes a dead letter for it."""
     table = await world.table()

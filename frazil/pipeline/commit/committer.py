@@ -43,7 +43,7 @@ from frazil.events import (
 )
 from frazil.events.declaration import entity_of
 from frazil.lake.commit import Outcome
-from frazil.pipeline.commit.isolation import control_row, isolate
+from frazil.pipeline.commit.isolation import RefusedEvent, control_row, isolate
 from frazil.pipeline.commit.row_errors import RowsRefused
 from frazil.pipeline.commit.suspects import Suspects, lost_with
 from frazil.pipeline.commit.target import Commit, CommitTarget, CommitTimes, TableState
@@ -153,6 +153,7 @@ class Committer:
         held = self._held(base)
         if held is not None:
             ahead, deliveries = None, _first(deliveries, held, lo)
+        is_smallest = len(_first(deliveries, 1, lo)) == len(deliveries)
         counted, hi = complete_messages(deliveries)
         if not deliveries or hi <= lo:
             return None
@@ -178,7 +179,7 @@ class Committer:
             try:
                 outcome, after = await self._commit(base, commit, messages=hi - lo)
             except RowsRefused as error:
-                dead |= await self._refused(base, rows_to_commit, error, messages=hi - lo)
+                dead |= await self._refused(base, rows_to_commit, error, messages=hi - lo, is_smallest=is_smallest)
                 continue
             if outcome is not Outcome.STAGE_AGAIN:
                 break
@@ -246,10 +247,13 @@ class Committer:
                 self._ahead.cancel()
             raise
 
-    async def _refused(self, base: TableState, rows: pa.Table, error: RowsRefused, *, messages: int) -> set[int]:
+    async def _refused(
+        self, base: TableState, rows: pa.Table, error: RowsRefused, *, messages: int, is_smallest: bool
+    ) -> set[int]:
         """Find the rows that cannot be staged and write them to the dead letters; their positions.
 
-        None at all where the whole passes by now. Raises where every half passes and the whole does not.
+        None at all where the whole passes by now. Where every part passes and the whole does not, fewer messages are
+        tried next; a batch that cannot have fewer (`is_smallest`) leaves its second half to the dead letters.
         """
 
         async def attempt(part: pa.Table) -> RowsRefused | None:
@@ -270,10 +274,17 @@ class Committer:
         await self._blocking(self._target.forget_attempts)
         if found is None:
             return set()
-        if not found:
+        if not found and not is_smallest:
             if self._suspects is not None:
                 self._suspects.too_large(base.name, messages)
             raise error
+        if not found:
+            too_large = RowsRefused(
+                f"one message of {rows.num_rows:,} events cannot be staged as a whole: {error.message}",
+                code="batch_too_large",
+                hint="resend them: they go in smaller requests",
+            )
+            found = [RefusedEvent(rows.slice(rows.num_rows // 2), too_large)]
         now = datetime.now(UTC)
         letters = [letter for part in found for letter in part.letters(base.spec, now)]
         await self._blocking(lambda: self._target.add_dead_letters(base, letters))
