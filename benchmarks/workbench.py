@@ -44,7 +44,7 @@ class _NoBus:
     def send(self, table: LakeTable, rows: pa.Table) -> Token:
         raise AssertionError("a benchmark of bulk loads has no bus")
 
-    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+    def wait_committed(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
         return table
 
 

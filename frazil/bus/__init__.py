@@ -1,4 +1,4 @@
-"""The bus: where an event is safe from the moment of its receipt until its commit.
+"""Bus: where an event is safe from the moment of its receipt until its commit.
 
 `EventBus` and `Stream` are the whole contract; `open_bus(url)` is the one opener. Every implementation passes
 `tests/contract/test_bus.py`.
@@ -13,9 +13,9 @@ from typing import Protocol
 from frazil.errors import FrazilError, Misconfigured, NotFound
 
 __all__ = [
-    "BusMoved",
     "Delivery",
     "EventBus",
+    "HeadMoved",
     "Message",
     "Stream",
     "StreamMissing",
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Message:
-    """What a publisher hands over: opaque bytes and a few short headers."""
+    """A message as it is published: opaque bytes and a few short headers."""
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -33,15 +33,15 @@ class Message:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a reader gets: the message and its sequence in the stream."""
+    """A message as it is read, with its sequence in the stream."""
 
     sequence: int
     body: bytes
     headers: Mapping[str, str]
 
 
-class BusMoved(FrazilError):
-    """The stream's head is not where the publisher thought; nothing was written."""
+class HeadMoved(FrazilError):
+    """The head of the stream is not the expected one; nothing was written."""
 
     code = "bus_moved"
     transient = True
@@ -57,7 +57,7 @@ class Stream(Protocol):
     """One table's ordered messages. Sequences are whole numbers, contiguous, never used twice.
 
     A handle stays bound to the stream that was opened: once that one is deleted every verb raises `StreamMissing`, and
-    `BusReplaced` when another has its name. Connections are made anew by themselves; until then it is `Unavailable`.
+    `BusReplaced` when another has its name. A lost connection is made again; until then it is `Unavailable`.
     """
 
     @property
@@ -65,14 +65,14 @@ class Stream(Protocol):
 
     @property
     def identity(self) -> str:
-        """Set when the stream is created and never again: a stream made anew under the same name has another."""
+        """Set when the stream is created, and never changed: a new stream of the same name has another."""
 
     async def publish(self, messages: Sequence[Message], *, message_id: str, expected_last: int | None = None) -> int:
         """Append all messages next to each other, or none, and return the sequence of the last.
 
         Returning means fsynced. Raising `Unavailable` means unknown: it may have been written, or be written yet.
         The same `message_id` again, within the duplicate window (2 minutes), changes nothing and returns the first
-        answer, whatever `expected_last` says. With `expected_last`, raises `BusMoved` unless the head is exactly there.
+        answer, whatever `expected_last` says. Raises `HeadMoved` if the head is not `expected_last`.
         A full stream raises `Unavailable` (code `bus_full`) and nothing is written. A body of more than 8 MiB, or more
         than 1,000 messages, is `TooLarge`.
         """
@@ -136,5 +136,5 @@ async def open_bus(url: str, *, credentials: Mapping[str, str] | None = None, ma
 
         return MemoryBus(max_bytes=max_bytes)
     raise Misconfigured(
-        f"no bus speaks {scheme!r}", hint="set bus.url to nats://host:port or postgresql://host/database"
+        f"no bus has the scheme {scheme!r}", hint="set bus.url to nats://host:port or postgresql://host/database"
     )

@@ -1,4 +1,4 @@
-"""The bus in memory, for simulations: the same promises as the real ones, and knobs to break them on purpose.
+"""Memory bus, for simulations: the promises of the real buses, and knobs that break them on purpose.
 
 The object stands for the server: what was published stays while clients crash around it.
 """
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from frazil.bus import BusMoved, Delivery, Message, StreamMissing
+from frazil.bus import Delivery, HeadMoved, Message, StreamMissing
 from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
@@ -33,10 +33,10 @@ class _Log:
     identity: str
     first: int
     head: int
-    kept: dict[int, Delivery] = field(default_factory=dict)
+    stored: dict[int, Delivery] = field(default_factory=dict)
     bytes: int = 0
     published: dict[str, tuple[int, float]] = field(default_factory=dict)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    appended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class MemoryBus:
@@ -57,9 +57,9 @@ class MemoryBus:
         self.duplicate_window_seconds = duplicate_window_seconds
         self.clock = clock
         self.fail_publishes = 0
-        """So many of the next publishes fail before anything is written; the caller cannot tell."""
+        """So many of the next publishes fail before anything is written."""
         self.lose_replies = 0
-        """So many of the next publishes take effect and fail afterwards; the caller cannot tell."""
+        """So many of the next publishes take effect and fail afterwards. The caller sees the same error."""
         self.down = False
         """While set, everything is unavailable and nothing is written."""
         self._logs: dict[str, _Log] = {}
@@ -84,7 +84,7 @@ class MemoryBus:
         check_name(name)
         self.check_up()
         if log := self._logs.pop(name, None):
-            log.news.set()
+            log.appended.set()
 
     async def names(self) -> list[str]:
         self.check_up()
@@ -100,13 +100,13 @@ class MemoryBus:
     def drop(self, name: str, sequence: int) -> None:
         """Make a hole: this message is gone, its neighbours stay."""
         log = self._log(name)
-        delivery = log.kept.pop(sequence)
+        delivery = log.stored.pop(sequence)
         log.bytes -= len(delivery.body)
 
     def cut_end(self, name: str, head: int) -> None:
         """Forget all messages above `head`, as a server does that did not sync before a power cut."""
         log = self._log(name)
-        for sequence in [sequence for sequence in log.kept if sequence > head]:
+        for sequence in [sequence for sequence in log.stored if sequence > head]:
             self.drop(name, sequence)
         log.head = min(log.head, head)
         log.first = min(log.first, log.head + 1)
@@ -171,7 +171,7 @@ class MemoryStream:
         if message_id in log.published:
             return log.published[message_id][0]
         if expected_last is not None and expected_last != log.head:
-            raise BusMoved(
+            raise HeadMoved(
                 f"the stream of {log.name} is at {log.head}, not at {expected_last}",
                 hint="look at the head and publish again",
             )
@@ -180,11 +180,11 @@ class MemoryStream:
             raise full(log.name, f"{log.bytes} of {self._bus.max_bytes} bytes are used")
         for message in messages:
             log.head += 1
-            log.kept[log.head] = Delivery(log.head, bytes(message.body), dict(message.headers))
+            log.stored[log.head] = Delivery(log.head, bytes(message.body), dict(message.headers))
         log.bytes += size
         log.published[message_id] = (log.head, now)
-        news, log.news = log.news, asyncio.Event()
-        news.set()
+        appended, log.appended = log.appended, asyncio.Event()
+        appended.set()
         return log.head
 
     async def read(self, first: int, *, max_messages: int = 256, max_bytes: int = 16 << 20) -> list[Delivery]:
@@ -197,10 +197,10 @@ class MemoryStream:
         found: list[Delivery] = []
         size = 0
         for sequence in range(first, min(first + max(max_messages, 1), log.head + 1)):
-            if sequence not in log.kept:
-                raise gap(log.name, sequence, min((key for key in log.kept if key > sequence), default=log.head + 1))
-            found.append(log.kept[sequence])
-            size += len(log.kept[sequence].body)
+            if sequence not in log.stored:
+                raise gap(log.name, sequence, min((key for key in log.stored if key > sequence), default=log.head + 1))
+            found.append(log.stored[sequence])
+            size += len(log.stored[sequence].body)
             if size >= max_bytes:
                 break
         return found
@@ -217,7 +217,7 @@ class MemoryStream:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while await self.head() <= above:
-                    await self._log.news.wait()
+                    await self._log.appended.wait()
         except TimeoutError:
             return await self.head()
         return await self.head()
@@ -226,6 +226,6 @@ class MemoryStream:
         self._bus.current(self._log)
         log = self._log
         for sequence in range(log.first, min(below, log.head + 1)):
-            if delivery := log.kept.pop(sequence, None):
+            if delivery := log.stored.pop(sequence, None):
                 log.bytes -= len(delivery.body)
             log.first = sequence + 1

@@ -1,4 +1,4 @@
-"""The bus on NATS JetStream: one stream per table.
+"""NATS bus: one JetStream stream per table.
 
 A stream's identity is made up at its creation and is part of its subject, so that a publisher that still holds a handle
 to a deleted stream cannot write into the one that took its name. The server republishes the head of each stored message
@@ -20,7 +20,7 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from frazil.bus import BusMoved, Delivery, Message, StreamMissing
+from frazil.bus import Delivery, HeadMoved, Message, StreamMissing
 from frazil.bus.head_watch import HeadWatch
 from frazil.bus.nats_connection import REQUEST_SECONDS, ApiError, NatsConnection, NoResponder, answer
 from frazil.bus.stream_rules import (
@@ -166,7 +166,7 @@ class NatsBus:
             raise full(name, f"its limit cannot be raised: {error.description}") from error
 
     async def _keep(self, stream: NatsStream) -> NatsStream:
-        """One handle per stream, so that there is one subscription for all who wait."""
+        """One handle per stream, so that there is one subscription for all waiters."""
         if known := self._streams.get(stream.name):
             await known.forget()
         self._streams[stream.name] = stream
@@ -183,7 +183,7 @@ class NatsStream:
         self._stream = _stream_name(name)
         self._subject = _subject(name, identity)
         self._batches = asyncio.Semaphore(_BATCHES_AT_A_TIME)
-        self._news = HeadWatch(LOOK_AGAIN_SECONDS)
+        self._head_watch = HeadWatch(LOOK_AGAIN_SECONDS)
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -221,7 +221,7 @@ class NatsStream:
         for number, message in enumerate(messages, 1):
             headers = {**message.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
             if number == 1:
-                # A refusal of the first message tells the true reason; later ones say that the batch is incomplete.
+                # A refusal of the first message has the true reason; later ones say that the batch is incomplete.
                 headers |= _expecting(expected_last)
                 started = await self._bus.writer.request(self._subject, message.body, headers=headers)
                 if started.data:
@@ -252,7 +252,7 @@ class NatsStream:
             if first_answer is not None:
                 return first_answer
         if error.code in _WRONG_LAST:
-            raise BusMoved(
+            raise HeadMoved(
                 f"the stream of {self._name} is not at {expected_last}: {error.description}",
                 hint="look at the head and publish again",
             ) from error
@@ -301,8 +301,8 @@ class NatsStream:
         headers = reply.headers or {}
         if headers.get("Nats-Subject") != self._subject:
             raise replaced(self._name, self._identity, headers.get("Nats-Subject", "").rpartition(".")[2])
-        kept = {key: value for key, value in headers.items() if not key.startswith("Nats-")}
-        return Delivery(int(headers["Nats-Sequence"]), reply.data, kept)
+        own = {key: value for key, value in headers.items() if not key.startswith("Nats-")}
+        return Delivery(int(headers["Nats-Sequence"]), reply.data, own)
 
     async def _is_end(self, first: int) -> bool:
         """Whether there is nothing to read because `first` is yet to come; False if it has just come."""
@@ -320,7 +320,7 @@ class NatsStream:
         return False
 
     async def _confirm_gap(self, wanted: int, found: int) -> FrazilError:
-        """Only a person may step over a hole, so be sure: the leader has the last word, not a replica."""
+        """Ask the leader, not a replica: a gap stops the table until a person decides."""
         try:
             await self._bus.writer.api(f"STREAM.MSG.GET.{self._stream}", {"seq": wanted})
         except ApiError as error:
@@ -336,19 +336,19 @@ class NatsStream:
         return int((await self._state())["first_seq"])
 
     async def wait(self, above: int, *, timeout_seconds: float) -> int:
-        return await self._news.wait(above, timeout_seconds, self._watched_head)
+        return await self._head_watch.wait(above, timeout_seconds, self._watched_head)
 
     async def _watched_head(self) -> int:
-        """The head, looked at while listening already, so that nothing falls in between."""
+        """The head, read after the subscription was made, so that no announcement is missed in between."""
         if self._watching is None or (self._watching.done() and not _succeeded(self._watching)):
-            self._watching = asyncio.create_task(self._watch(), name=f"listen for news of {self._name}")
-        # One subscription for all who wait; whoever stops waiting does not leave it half made.
+            self._watching = asyncio.create_task(self._watch(), name=f"watch the head of {self._name}")
+        # One subscription for all waiters; a waiter that is cancelled does not leave it half made.
         await asyncio.shield(self._watching)
         return await self.head()
 
     async def _watch(self) -> None:
-        await self._bus.reader.subscribe(_news_subject(self._name, self._identity), self._on_news)
-        self._bus.reader.listeners.append(self._news.interrupted)
+        await self._bus.reader.subscribe(_head_subject(self._name, self._identity), self._on_head)
+        self._bus.reader.listeners.append(self._head_watch.interrupted)
 
     async def forget(self) -> None:
         """Stop listening: the stream is gone."""
@@ -357,11 +357,11 @@ class NatsStream:
             return
         await asyncio.wait({watching})
         if _succeeded(watching):
-            self._bus.reader.listeners.remove(self._news.interrupted)
-        await self._bus.reader.unsubscribe(_news_subject(self._name, self._identity))
+            self._bus.reader.listeners.remove(self._head_watch.interrupted)
+        await self._bus.reader.unsubscribe(_head_subject(self._name, self._identity))
 
-    async def _on_news(self, news: Msg) -> None:
-        self._news.heard(int((news.headers or {}).get("Nats-Sequence", 0)))
+    async def _on_head(self, announcement: Msg) -> None:
+        self._head_watch.announce(int((announcement.headers or {}).get("Nats-Sequence", 0)))
 
     async def trim(self, below: int) -> None:
         # Purging beyond the end would move the end: sequences must not jump.
@@ -404,7 +404,7 @@ def _config(name: str, identity: str, first_sequence: int, max_bytes: int) -> di
         "first_seq": first_sequence,
         "allow_direct": True,
         "allow_atomic": True,
-        "republish": {"src": _subject(name, identity), "dest": _news_subject(name, identity), "headers_only": True},
+        "republish": {"src": _subject(name, identity), "dest": _head_subject(name, identity), "headers_only": True},
         "metadata": {_IDENTITY: identity},
     }
 
@@ -421,7 +421,7 @@ def _subject(name: str, identity: str) -> str:
     return f"frazil.events.{name.replace('.', '-')}.{identity}"
 
 
-def _news_subject(name: str, identity: str) -> str:
+def _head_subject(name: str, identity: str) -> str:
     return f"frazil.news.{name.replace('.', '-')}.{identity}"
 
 

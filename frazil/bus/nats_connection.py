@@ -1,9 +1,9 @@
-"""One connection to a NATS server that says at once when an answer will not come.
+"""NATS connection: requests fail at once when an answer will not come.
 
 The client library, left to reconnect by itself, buffers what is published meanwhile and sends it later, lets a request
 wait for its full time-out after the connection is gone, and gives up for good on some errors of the server. A publisher
-must know: here each connection is a client of its own, nothing outlives it, every request in flight fails the moment it
-does, and the next one is dialled for ever.
+must know. So each connection here is a client of its own. When it is lost, every request in flight fails at once, and
+the next connection is dialled for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 5.0
 READY_SECONDS = 1.0
-"""How long a request waits for a connection that is just being made anew."""
+"""How long a request waits for a connection that is being made again."""
 _DIAL_SECONDS = 2.0
 _REDIAL_SECONDS = (0.02, 1.0)
 
@@ -58,7 +58,7 @@ class _Expected:
 
 
 class NatsConnection:
-    """A connection that is made anew for ever. Its listeners are called after each time."""
+    """A connection that is made again whenever it is lost. Its listeners are called after each time."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._servers = [server if "://" in server else f"nats://{server}" for server in url.split(",")]
@@ -77,10 +77,10 @@ class NatsConnection:
 
     @classmethod
     async def connect(cls, url: str, *, user: str = "", password: str = "") -> NatsConnection:
-        """Connect, or say why not: `Denied` for wrong credentials, `Unavailable` when nobody is there."""
-        link = cls(url, user, password)
-        await link._dial()
-        return link
+        """Connect. Raises `Denied` for wrong credentials, `Unavailable` when no server answers."""
+        connection = cls(url, user, password)
+        await connection._dial()
+        return connection
 
     @property
     def max_payload(self) -> int:
@@ -99,14 +99,14 @@ class NatsConnection:
         await self._client.close()
 
     async def subscribe(self, subject: str, callback: Callback) -> None:
-        """Listen, across reconnects. What is said while there is no connection is missed."""
+        """Subscribe, across reconnects. Messages that are sent while there is no connection are missed."""
         self._callbacks[subject] = callback
         await self._ready(subject)
         try:
             await self._listen(self._client, subject)
             await self._client.flush(timeout=int(REQUEST_SECONDS))
         except (OSError, nats.errors.Error) as error:
-            raise unknown(subject, _words(error)) from error
+            raise unknown(subject, _error_text(error)) from error
 
     async def unsubscribe(self, subject: str) -> None:
         self._callbacks.pop(subject, None)
@@ -115,7 +115,7 @@ class NatsConnection:
             try:
                 await subscription.unsubscribe()
             except (OSError, nats.errors.Error) as error:
-                raise unknown(subject, _words(error)) from error
+                raise unknown(subject, _error_text(error)) from error
 
     async def request(
         self,
@@ -125,11 +125,11 @@ class NatsConnection:
         headers: Mapping[str, str] | None = None,
         seconds: float = REQUEST_SECONDS,
     ) -> Msg:
-        """Ask, and get the one reply."""
+        """Send a request; the one reply."""
         return (await self.collect(subject, payload, lambda reply: True, headers=headers, seconds=seconds))[0]
 
     async def api(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the JetStream API. Raises `ApiError` when it refuses."""
+        """Send a request to the JetStream API. Raises `ApiError` when it is refused."""
         payload = b"" if body is None else json.dumps(body).encode()
         try:
             reply = await self.request(f"$JS.API.{verb}", payload)
@@ -146,7 +146,7 @@ class NatsConnection:
         headers: Mapping[str, str] | None = None,
         seconds: float = REQUEST_SECONDS,
     ) -> list[Msg]:
-        """Ask, and get all replies up to the one that is `enough`."""
+        """Send a request; all replies up to the one that is `enough`."""
         await self._ready(subject)
         token = str(next(self._tokens))
         expected = _Expected(enough, asyncio.get_running_loop().create_future())
@@ -160,7 +160,7 @@ class NatsConnection:
         except TimeoutError as error:
             raise unknown(subject, f"nothing within {seconds:g} s") from error
         except (OSError, nats.errors.Error) as error:
-            raise unknown(subject, _words(error)) from error
+            raise unknown(subject, _error_text(error)) from error
         finally:
             del self._in_flight[token]
         if _nobody_listens(expected.replies[-1]):
@@ -168,12 +168,12 @@ class NatsConnection:
         return expected.replies
 
     async def send(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
-        """Send without asking for a reply."""
+        """Send a message that has no reply."""
         await self._ready(subject)
         try:
             await self._client.publish(subject, payload, headers=dict(headers))
         except (OSError, nats.errors.Error) as error:
-            raise unknown(subject, _words(error)) from error
+            raise unknown(subject, _error_text(error)) from error
 
     async def _ready(self, subject: str) -> None:
         if self._closing:
@@ -199,7 +199,7 @@ class NatsConnection:
                     "the bus refused the credentials",
                     hint="check the user and password of the bus, and that this is the right server",
                 ) from error
-            raise unknown("a connection", _words(error)) from error
+            raise unknown("a connection", _error_text(error)) from error
         self._client = client
         self._connected.set()
 
@@ -242,8 +242,8 @@ class NatsConnection:
             except Exception as error:
                 # Whatever the library raises: without this task there would never be a connection again.
                 if not isinstance(error, Denied | Unavailable):
-                    _log.exception("connecting to the bus failed")
-                _log.debug("no connection to the bus yet: %s", error)
+                    _log.exception("bus connection failed")
+                _log.debug("bus connection failed: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, longest)
             else:
@@ -259,7 +259,7 @@ class NatsConnection:
             if not expected.done.done():
                 expected.done.set_exception(unknown("a request", "the connection was lost"))
         if not self._closing:
-            _log.warning("the connection to the bus was lost; connecting again")
+            _log.warning("bus connection lost")
             self._redialling = asyncio.create_task(self._redial())
 
     async def _on_reply(self, reply: Msg) -> None:
@@ -271,7 +271,7 @@ class NatsConnection:
             expected.done.set_result(None)
 
     async def _on_error(self, error: Exception) -> None:
-        _log.debug("nats client: %s", _words(error))
+        _log.debug("nats client failed: %s", _error_text(error))
 
 
 def answer(reply: Msg) -> dict[str, Any]:
@@ -290,5 +290,5 @@ def _nobody_listens(reply: Msg) -> bool:
     return not reply.data and headers.get("Status") == "503" and "Nats-Sequence" not in headers
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__

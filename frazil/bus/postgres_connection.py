@@ -1,4 +1,4 @@
-"""Connections to Postgres: a pool for work, one more that listens for news, and errors in our words."""
+"""Postgres connections of the bus: a pool for work, a listener for new heads, translated errors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _COMMAND_SECONDS = 10.0
 _REDIAL_SECONDS = (0.05, 1.0)
 
 
-class PostgresLink:
-    """A pool, and a listener that is connected anew for ever and then says so."""
+class PostgresConnections:
+    """A pool, and a listener that reconnects for ever and calls `on_reconnect` each time."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], arguments: Mapping[str, Any]) -> None:
         self._pool = pool
         self._arguments = arguments
         self._listening: asyncio.Task[None] | None = None
-        self.on_news: Callable[[str, int], None] = lambda identity, head: None
+        self.on_head: Callable[[str, int], None] = lambda identity, head: None
         self.on_reconnect: Callable[[], None] = lambda: None
 
     @classmethod
-    async def connect(cls, url: str, credentials: Mapping[str, str]) -> PostgresLink:
+    async def connect(cls, url: str, credentials: Mapping[str, str]) -> PostgresConnections:
         """`credentials` may have `user` and `password`; the environment (PGPASSWORD and so on) is the second place."""
         arguments: dict[str, Any] = {
             "dsn": url,
@@ -52,7 +52,7 @@ class PostgresLink:
 
     @asynccontextmanager
     async def work(self, doing: str) -> AsyncIterator[Connection]:
-        """A connection, with the errors of the database in our words."""
+        """A connection; errors of the database are translated."""
         async with translated(doing), self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
             yield connection
 
@@ -87,13 +87,15 @@ class PostgresLink:
                     finally:
                         connection.terminate()
             except FrazilError as error:
-                _log.debug("no news from Postgres yet: %s", error)
+                _log.debug("bus listener failed: %s", error)
+            except Exception:  # nobody would notice its end: heads would be found by polling only
+                _log.exception("bus listener failed")
             await asyncio.sleep(pause)
             pause = min(pause * 2, longest)
 
     def _on_notify(self, connection: object, pid: int, channel: str, payload: object) -> None:
         identity, _, head = str(payload).partition(" ")
-        self.on_news(identity, int(head))
+        self.on_head(identity, int(head))
 
 
 @asynccontextmanager
@@ -115,5 +117,5 @@ async def translated(doing: str) -> AsyncIterator[None]:
     except asyncpg.PostgresError as error:
         raise unknown(doing, f"{type(error).__name__}: {error}") from error
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        # The last of them is what the driver says of a connection that broke in the middle of a command.
+        # The driver raises InternalClientError for a connection that broke in the middle of a command.
         raise unknown(doing, type(error).__name__) from error

@@ -1,4 +1,4 @@
-"""What every bus refuses, in the same words: sizes, names, holes, replaced and full streams."""
+"""Stream rules: limits of names and sizes, and the errors that every bus raises."""
 
 from __future__ import annotations
 

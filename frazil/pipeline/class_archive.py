@@ -1,4 +1,4 @@
-"""The class archive: what Spark's JVM reads, checks and links from some hundred jars at each start, done once.
+"""Class archive: the classes that Spark's JVM loads and links from some hundred jars at each start, stored once.
 
 With it the JVM of a pipeline takes 17 s of the processor until it is warm instead of 27 (two busy cores). Set-up makes
 it: `python -m frazil.pipeline.class_archive`. Without it everything works, only later.
@@ -21,7 +21,7 @@ def archive() -> Path:
 
 
 def java_options() -> str:
-    """How a JVM is told to use the archive. One that does not fit its Java or its jars is passed over in silence."""
+    """The options of a JVM that uses the archive. It ignores one that does not fit its Java or its jars."""
     if not archive().exists():
         return ""
     quiet = " ".join(f"-Xlog:{tag}=off" for tag in ("cds", "cds+dynamic", "class+path"))

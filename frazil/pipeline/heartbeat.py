@@ -1,6 +1,6 @@
-"""Heartbeat of the engine: a thread that asks the JVM once a second, and how long ago it last answered.
+"""Heartbeat of the engine: a thread that calls the JVM once a second, and the time since its last answer.
 
-A thread of its own, because a JVM that is stopped lets whoever asks hang for as long as it is.
+A thread of its own, because a call to a stopped JVM hangs until the JVM goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EngineHeartbeat:
         threading.Thread(target=self._beat, name="engine heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more. A question that hangs is left to itself."""
+        """Send no more requests. One that hangs is left alone."""
         self._ended.set()
 
     def _beat(self) -> None:
@@ -42,6 +42,6 @@ class EngineHeartbeat:
                     self.is_gone = True
                     return
                 self._answered_at = time.monotonic()
-            except Exception as error:  # an answer that cannot be understood is none; the silence tells
-                log.warning("the engine's heartbeat: %s: %s", type(error).__name__, error)
+            except Exception as error:  # an answer that cannot be understood counts as none
+                log.warning("engine heartbeat failed: %s: %s", type(error).__name__, error)
             self._ended.wait(self._every_seconds)

@@ -1,4 +1,4 @@
-"""Periodic work: a turn every so often, whatever becomes of one turn."""
+"""Periodic work: turns with a pause after each; a turn that fails does not end it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 async def run_every(seconds: float, turn: Callable[[], Awaitable[object]], *, name: str) -> None:
     """Take turns until cancelled, with a pause after each. A turn that fails is logged, and the next one comes.
 
-    A JVM that is gone is noticed by the commits, which end this process.
+    Commits notice a JVM that is gone, and end this process.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The pipeline: a committer for every table of the lake, side by side, and an honest word about how they fare."""
+"""Pipeline: a committer for every table of the lake, work beside the commits, and the status of both."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _TIDY_EVERY_COMMITS = 20
 _UNSTREAMED_SECONDS = 5.0
 _LONG_STAGE_SECONDS = 120.0
-"""A stage or a fold that takes longer is told: 500,000 rows take some seconds."""
-_TOLD_SECONDS = 3.0
-"""That something was begun again is told for so long after it."""
+"""A stage or a fold that takes longer degrades the pipeline: 500,000 rows take some seconds."""
+_SHOWN_SECONDS = 3.0
+"""A restart of background work shows in the status for so long after it."""
 _HELD_SECONDS = 5.0
 _LONGEST_HELD_SECONDS = 30.0
 """A table that the engine was lost with again begins when each table that it was lost with less often has had its first
@@ -43,7 +43,7 @@ cycle, and some seconds later, more with each loss: of several suspects, those t
 before the one that is."""
 _TURN_POLL_SECONDS = 0.1
 _LONGEST_TURN_SECONDS = 300.0
-"""A first cycle that takes longer is not waited for: that table has a trouble of its own."""
+"""A first cycle that takes longer is not waited for."""
 
 
 class Pipeline:
@@ -67,13 +67,13 @@ class Pipeline:
         make_folding: Callable[[Suspects], FoldScheduler] | None = None,
         held_tables: Collection[str] = (),
     ) -> None:
-        """`held_tables` are those of which nothing may be removed; who maintains them adds to it."""
+        """`held_tables` are tables of which nothing may be removed; maintenance adds to it."""
         self._lake = lake
         self._bus = bus
         self._make_target = make_target
         self._is_alive = is_alive
         self._note = note_writer(journal)
-        self._report_path = report_path
+        self._status_path = report_path
         self._window_seconds = window_seconds
         self._limits = limits
         self._executor = ThreadPoolExecutor(parallel_tables, thread_name_prefix="commit")
@@ -87,9 +87,9 @@ class Pipeline:
         self._heartbeat = EngineHeartbeat(is_alive)
         self._had_turn: set[str] = set()
         """Tables whose first cycle in this process is over, whether it committed, found nothing or failed."""
-        self._beside: dict[str, tuple[float, str]] = {}
-        """What ended by an error beside the commits and is begun again: until when that is told, and the error."""
-        self._report = PipelineStatus()
+        self._failed_work: dict[str, tuple[float, str]] = {}
+        """Background work that ended by an error and was begun again: until when the status shows it, and the error."""
+        self._status = PipelineStatus()
         self._committers: dict[str, Committer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
@@ -99,10 +99,13 @@ class Pipeline:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Commit every table until told to stop. Raises when the engine behind it is gone."""
-        self._report.state = "ok"
+        """Commit every table until `stop`. Raises when the engine is gone."""
+        self._status.state = "ok"
         self._heartbeat.start()
-        beside = [asyncio.create_task(self._kept(name, work), name=name) for name, work in self._works().items()]
+        background = [
+            asyncio.create_task(self._run_forever(name, work), name=name)
+            for name, work in self._background_work().items()
+        ]
         try:
             while not self._stopping.is_set():
                 await self._discover()
@@ -112,36 +115,36 @@ class Pipeline:
             for error in ended:
                 if isinstance(error, EngineGone):
                     raise error
-            self._report.state = "stopped"
+            self._status.state = "stopped"
         except EngineGone as error:
             blamed = self._suspects.lost()
-            self._report.state, self._report.reason = "degraded", str(error)
+            self._status.state, self._status.reason = "degraded", str(error)
             self._note("engine_lost", tables=blamed)
             raise
         except BaseException as error:
-            self._report.state, self._report.reason = "degraded", str(error)
+            self._status.state, self._status.reason = "degraded", str(error)
             raise
         finally:
             self._heartbeat.stop()
-            for task in (*beside, *self._tasks.values()):
+            for task in (*background, *self._tasks.values()):
                 task.cancel()
-            await asyncio.gather(*beside, *self._tasks.values(), return_exceptions=True)
-            self._report.write(self._report_path)
+            await asyncio.gather(*background, *self._tasks.values(), return_exceptions=True)
+            self._status.write(self._status_path)
             self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _works(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs beside the commits, each made anew whenever it is begun."""
-        works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"report": self._report_regularly}
+    def _background_work(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """The work that runs beside the commits; each is created again when it is begun again."""
+        work_by_name: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {"report": self._write_status_regularly}
         if (make_maintenance := self._make_maintenance) is not None:
-            works["maintenance"] = lambda: make_maintenance().run(self._is_behind)
+            work_by_name["maintenance"] = lambda: make_maintenance().run(self._is_behind)
         if (make_jobs := self._make_jobs) is not None:
-            works["jobs"] = lambda: make_jobs().run(self._is_behind)
+            work_by_name["jobs"] = lambda: make_jobs().run(self._is_behind)
         if (make_folding := self._make_folding) is not None:
-            works["folding"] = lambda: make_folding(self._suspects).run(self._stopping.is_set)
-        return works
+            work_by_name["folding"] = lambda: make_folding(self._suspects).run(self._stopping.is_set)
+        return work_by_name
 
-    async def _kept(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it until cancelled. What ends by an error is told, and begun again."""
+    async def _run_forever(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run the work until cancelled. Work that ends by an error is noted, and begun again."""
         failures = 0
         while True:
             began = time.monotonic()
@@ -156,7 +159,7 @@ class Pipeline:
             # One that ran well for a while begins with a short pause again.
             failures = 1 if time.monotonic() - began > _RETRY_SECONDS[-1] * 2 else failures + 1
             pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1]
-            self._beside[name] = (time.monotonic() + pause + _TOLD_SECONDS, reason)
+            self._failed_work[name] = (time.monotonic() + pause + _SHOWN_SECONDS, reason)
             self._note("work_failed", work=name, message=reason)
             await asyncio.sleep(pause)
 
@@ -174,7 +177,7 @@ class Pipeline:
         except FrazilError as error:
             self._failed(None, error)
             return
-        self._report.failed_cycles, self._report.reason = 0, None
+        self._status.failed_cycles, self._status.reason = 0, None
         self._suspects.keep_only(locations)
         for name, task in list(self._tasks.items()):
             if task.done():
@@ -182,7 +185,7 @@ class Pipeline:
             elif name not in names:
                 task.cancel()
         for name in names - self._tasks.keys():
-            self._report.tables.setdefault(name, TableCommitStatus())
+            self._status.tables.setdefault(name, TableCommitStatus())
             self._tasks[name] = asyncio.create_task(self._commit_table(name), name=f"commit {name}")
 
     def _task_ended(self, name: str, task: asyncio.Task[None], *, is_there: bool) -> None:
@@ -195,17 +198,17 @@ class Pipeline:
         if isinstance(error, Exception) and is_there:
             self._failed(name, error)  # that one table's trouble: it is begun again
             return
-        self._report.tables.pop(name, None)
+        self._status.tables.pop(name, None)
 
     def _is_behind(self) -> bool:
         """Whether events wait for a commit that could be made sooner: then nothing else may use the cores.
 
-        Any thread may ask.
+        Any thread may call it.
         """
         return self._stopping.is_set() or any(committer.behind for committer in list(self._committers.values()))
 
     async def _commit_table(self, name: str) -> None:
-        """Cycles of one table until it is dropped or the pipeline stops. Failures are told, and tried again."""
+        """Cycles of one table until it is dropped or the pipeline stops. Failures are noted, and tried again."""
         committer: Committer | None = None
         target: CommitTarget | None = None
         drained = False
@@ -220,7 +223,7 @@ class Pipeline:
                 done = await committer.cycle(idle_seconds=0.0 if drained else 1.0, draining=drained)
                 self._succeeded(name, done)
                 drained = drained and done is None
-                if done and self._report.tables[name].commits % _TIDY_EVERY_COMMITS == 0:
+                if done and self._status.tables[name].commits % _TIDY_EVERY_COMMITS == 0:
                     await self._tidy(name, target)
             except NotStreamed:
                 # Looked at again now and then: another table may take the name.
@@ -272,7 +275,7 @@ class Pipeline:
         except StreamMissing as error:
             raise BusReplaced(
                 f"the bus has no stream for {name}: it was lost or replaced",
-                hint=f"`frazil repair bus {table.spec.short_name}` tells what is lost and goes on from there",
+                hint=f"`frazil repair bus {table.spec.short_name}` shows what is lost and continues from there",
             ) from error
         committer = Committer(
             target,
@@ -296,22 +299,24 @@ class Pipeline:
             self._note("expire", table=name, snapshots=expired, seconds=seconds)
 
     def _succeeded(self, name: str, done: Committed | None) -> None:
-        report = self._report.tables[name]
-        if report.failed_cycles:
-            self._note("recovered", table=name, after_failures=report.failed_cycles)
-        report.failed_cycles, report.last_error = 0, None
+        status = self._status.tables[name]
+        if status.failed_cycles:
+            self._note("recovered", table=name, after_failures=status.failed_cycles)
+        status.failed_cycles, status.last_error = 0, None
         if self._suspects.committed(name, done.messages if done else 0):
             self._note("let_go", table=name)
         if done is None:
             return
-        report.commits += 1
-        report.rows += done.rows
-        report.duplicates += done.duplicates
-        report.dead_letters += done.dead_letters
-        report.commit_seconds += done.seconds
-        report.last_commit_at = datetime.now(UTC).isoformat()
+        status.commits += 1
+        status.rows += done.rows
+        status.duplicates += done.duplicates
+        status.dead_letters += done.dead_letters
+        status.commit_seconds += done.seconds
+        status.stage_seconds += done.times.stage_seconds
+        status.publish_seconds += done.times.publish_seconds
+        status.last_commit_at = datetime.now(UTC).isoformat()
         entry = {"batch": done.batch, "snapshot": str(done.snapshot_id), "token": done.token, "rows": done.rows}
-        log.info("committed", extra={"table": name, **entry})
+        log.info("batch committed", extra={"table": name, **entry})
         self._note(
             "commit",
             table=name,
@@ -324,7 +329,7 @@ class Pipeline:
         )
         if done.dead_letters:
             self._note("dead_letters", table=name, events=done.dead_letters, batch=done.batch)
-            log.warning("%d events could not be committed", done.dead_letters, extra={"table": name})
+            log.warning("events became dead letters: %d", done.dead_letters, extra={"table": name})
 
     async def _pause_after(self, name: str, error: Exception) -> None:
         self._committers.pop(name, None)  # a table that cannot commit must not keep the others from maintenance
@@ -334,54 +339,54 @@ class Pipeline:
             await asyncio.wait_for(self._stopping.wait(), pause)
 
     def _failed(self, name: str | None, error: Exception) -> int:
-        """Note a failed cycle: in the report always, in log and journal when it is new."""
-        told = error.body()["error"] if isinstance(error, FrazilError) else None
-        told = told or {"code": "internal", "message": f"{type(error).__name__}: {str(error)[:500]}", "hint": ""}
-        report: PipelineStatus | TableCommitStatus = self._report.tables[name] if name else self._report
-        report.failed_cycles += 1
-        new = not isinstance(report, TableCommitStatus) or report.last_error != told or report.failed_cycles % 60 == 1
-        if isinstance(report, TableCommitStatus):
-            report.last_error = told
+        """Note a failed cycle: in the status always, in log and journal when the error is new."""
+        fields = error.body()["error"] if isinstance(error, FrazilError) else None
+        fields = fields or {"code": "internal", "message": f"{type(error).__name__}: {str(error)[:500]}", "hint": ""}
+        status: PipelineStatus | TableCommitStatus = self._status.tables[name] if name else self._status
+        status.failed_cycles += 1
+        new = not isinstance(status, TableCommitStatus) or status.last_error != fields or status.failed_cycles % 60 == 1
+        if isinstance(status, TableCommitStatus):
+            status.last_error = fields
         else:
-            report.reason = told["message"]
+            status.reason = fields["message"]
         if new:
             level = logging.ERROR if isinstance(error, DataLoss) else logging.WARNING
-            log.log(level, "cycle failed: %s", told["message"], extra={"table": name}, exc_info=error)
-            self._note("failure", table=name, failed_cycles=report.failed_cycles, **told)
-        return report.failed_cycles
+            log.log(level, "cycle failed: %s", fields["message"], extra={"table": name}, exc_info=error)
+            self._note("failure", table=name, failed_cycles=status.failed_cycles, **fields)
+        return status.failed_cycles
 
-    async def _report_regularly(self) -> None:
+    async def _write_status_regularly(self) -> None:
         while True:
             self._judge_state()
             try:
-                await asyncio.to_thread(self._report.write, self._report_path)
-            except OSError as error:  # then silence tells that something is wrong, until there is room again
-                log.warning("cannot write the report: %s", error)
+                await asyncio.to_thread(self._status.write, self._status_path)
+            except OSError as error:  # then the age of the file shows the problem, until there is room again
+                log.warning("write of the status file failed: %s", error)
             await asyncio.sleep(REPORT_SECONDS)
 
     def _judge_state(self) -> None:
         held = self._suspects.all()
-        for name, report in self._report.tables.items():
-            report.held_back = held[name].told() if name in held else None
-        self._report.engine_silent_seconds = round(self._heartbeat.silent_seconds, 1)
-        failing = {n: r for n, r in self._report.tables.items() if r.failed_cycles >= self._degraded_after}
+        for name, status in self._status.tables.items():
+            status.held_back = held[name].body() if name in held else None
+        self._status.engine_silent_seconds = round(self._heartbeat.silent_seconds, 1)
+        failing = {n: r for n, r in self._status.tables.items() if r.failed_cycles >= self._degraded_after}
         if failing:
             name, worst = max(failing.items(), key=lambda item: item[1].failed_cycles)
             message = (worst.last_error or {}).get("message", "")
-            self._report.state = "degraded"
-            self._report.reason = f"{name} has failed for {worst.failed_cycles} cycles: {message}"
+            self._status.state = "degraded"
+            self._status.reason = f"{name} has failed for {worst.failed_cycles} cycles: {message}"
         elif held:
             name, suspect = next(iter(held.items()))
-            self._report.state, self._report.reason = "degraded", suspect.reason(name)
-        elif ended := [f"{n}: {why}" for n, (until, why) in self._beside.items() if time.monotonic() < until]:
-            self._report.state, self._report.reason = "degraded", f"begun again after an error: {ended[0]}"
-        elif self._report.failed_cycles >= self._degraded_after:
-            self._report.state = "degraded"
+            self._status.state, self._status.reason = "degraded", suspect.reason(name)
+        elif ended := [f"{n}: {why}" for n, (until, why) in self._failed_work.items() if time.monotonic() < until]:
+            self._status.state, self._status.reason = "degraded", f"restarted after an error: {ended[0]}"
+        elif self._status.failed_cycles >= self._degraded_after:
+            self._status.state = "degraded"
         elif (longest := self._suspects.longest()) is not None and longest[1] > _LONG_STAGE_SECONDS:
-            self._report.state = "degraded"
-            self._report.reason = f"{longest[0]} has been under way for {longest[1]:.0f} s"
+            self._status.state = "degraded"
+            self._status.reason = f"{longest[0]} has been under way for {longest[1]:.0f} s"
         else:
-            self._report.state, self._report.reason = "ok", None
+            self._status.state, self._status.reason = "ok", None
 
 
 class NotStreamed(FrazilError):

@@ -1,4 +1,4 @@
-"""The Spark session: versions that fit together, and settings for many small commits beside a few large ones."""
+"""Spark session: versions that fit together, and settings for many small commits beside a few large ones."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _check_secret(settings: Mapping[str, str]) -> None:
     is_cluster = settings["spark.master"].startswith("spark://")
     if is_cluster and settings["spark.authenticate"] == "true" and not settings.get("spark.authenticate.secret"):
         raise Misconfigured(
-            "the Spark cluster wants a secret, and there is none",
+            "the Spark cluster needs a secret, and none is set",
             code="spark_secret_missing",
             hint="write the cluster's spark.authenticate.secret into the file that pipeline.spark_secrets_file names",
         )
@@ -118,7 +118,7 @@ def _check_secret(settings: Mapping[str, str]) -> None:
 def catalog_settings(
     name: str, url: str, warehouse: Warehouse, *, user: str = "", password: str = ""
 ) -> dict[str, str]:
-    """What a Spark session must be told to see the catalog that `open_lake` opens with the same words."""
+    """The settings by which a Spark session sees the catalog that `open_lake` opens with the same arguments."""
     jdbc, properties = _jdbc(url, user, password)
     properties |= {"type": "jdbc", "jdbc.schema-version": "V1", "uri": jdbc, "cache-enabled": "false"}
     properties |= warehouse.for_spark()
@@ -143,7 +143,9 @@ def _jdbc(url: str, user: str, password: str) -> tuple[str, dict[str, str]]:
         return f"jdbc:sqlite:{url.removeprefix('sqlite:///')}?busy_timeout=30000", {}
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise Misconfigured(f"no catalog speaks {scheme!r}", hint="set catalog.url to sqlite:///… or postgresql://…")
+        raise Misconfigured(
+            f"no catalog has the scheme {scheme!r}", hint="set catalog.url to sqlite:///… or postgresql://…"
+        )
     # A database that is silent must not hold up a stage for ever. In seconds.
     bounds = {"jdbc.loginTimeout": "20", "jdbc.connectTimeout": "10", "jdbc.socketTimeout": "20"}
     return f"jdbc:postgresql://{rest}", {"jdbc.user": user, "jdbc.password": password, **bounds}

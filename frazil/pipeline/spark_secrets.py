@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_KEYS = re.compile(r"(?i)secret|passw|passphrase|token|credential|(access|api|private|account)[._-]?key")
+_KEYS = re.compile(
+    r"(?i)secret|passw|passphrase|token|credential|\.sas\.|(access|api|private|account|encryption)[._-]?key"
+)
 _IN_ADDRESS = r"://[^\s/@:]*:[^\s/@]+@"
 REDACTION = f"{_KEYS.pattern}|{_IN_ADDRESS}"
 """What Spark hides in its logs and plans, in keys and in values."""
@@ -19,8 +21,9 @@ _NO_SECRET = re.compile(
     r"|algorithm|principal|renewer|type)$"
 )
 """Settings about secrets: where one is, who gives it, how long it lasts."""
-_IN_VALUE = re.compile(rf"(?i){_IN_ADDRESS}|(?:passw(?:or)?d|secret|token|access[._-]?key)[^\s=&;]*=[^\s&;]")
-"""An address with a password before the @, and `password=…` in an address or among the options of a JVM."""
+_NAMED = r"(?:passw(?:or)?d|secret|token|access[._-]?key)"
+_IN_VALUE = re.compile(rf"(?i){_IN_ADDRESS}|{_NAMED}[^\s=&;]*=[^\s&;]|\"[^\"]*{_NAMED}[^\"]*\"\s*:\s*\"[^\"]")
+"""An address with a password before the @, `password=…` in an address or among the options of a JVM, and JSON."""
 
 
 def is_secret(key: str, value: str) -> bool:

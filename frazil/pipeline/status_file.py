@@ -1,4 +1,4 @@
-"""What the pipeline says about itself, in a file that is never older than a second or two while it lives."""
+"""Status file of the pipeline: written about every second while it lives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_START_SECONDS = 600.0
 
 @dataclass
 class TableCommitStatus:
-    """How one table fares. `failed_cycles` counts failures in a row and is zero again after a commit."""
+    """The commits of one table. `failed_cycles` counts failures in a row and is zero again after a commit."""
 
     failed_cycles: int = 0
     last_error: dict[str, Any] | None = None
@@ -29,19 +29,21 @@ class TableCommitStatus:
     duplicates: int = 0
     dead_letters: int = 0
     commit_seconds: float = 0.0
+    stage_seconds: float = 0.0
+    publish_seconds: float = 0.0
     held_back: dict[str, Any] | None = None
-    """Why and how, where the table is held back after the engine was lost."""
+    """The reason and the limits, if the table is held back."""
 
 
 @dataclass
 class PipelineStatus:
-    """What the pipeline says about itself, written to a file about every second."""
+    """The content of the status file."""
 
     state: str = "starting"
     reason: str | None = None
     failed_cycles: int = 0
     engine_silent_seconds: float | None = None
-    """How long ago the JVM last answered; None where it is not asked."""
+    """How long ago the JVM last answered; None before the first request."""
     tables: dict[str, TableCommitStatus] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
@@ -61,15 +63,15 @@ class PipelineStatus:
 
 @asynccontextmanager
 async def starting(path: Path) -> AsyncIterator[None]:
-    """Say so while Spark starts, which takes over a minute on busy cores; a start that hangs falls silent at last."""
+    """Write the state `starting` while Spark starts, for ten minutes at most; a start takes a minute on busy cores."""
 
-    async def tell() -> None:
+    async def write_regularly() -> None:
         for _ in range(int(_LONGEST_START_SECONDS / REPORT_SECONDS)):
             PipelineStatus(state="starting").write(path)
             await asyncio.sleep(REPORT_SECONDS)
 
-    telling = asyncio.create_task(tell(), name="say that the pipeline starts")
+    writing = asyncio.create_task(write_regularly(), name="status of the starting pipeline")
     try:
         yield
     finally:
-        telling.cancel()
+        writing.cancel()

@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers, with what tasks of bulk jobs import already in it.
+"""Worker daemon of Spark: forks Python workers that have imported what tasks of bulk jobs need.
 
 Spark forks a worker from its daemon for each core, and again after idle minutes. Imported once here instead of once in
 each of them, Arrow and PyIceberg cost seconds less for a small load, and their memory is shared.

@@ -11,7 +11,7 @@ from frazil.embedding import OWN
 from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec
 from frazil.lake.catalog import LakeTable
-from frazil.pipeline.embeddings import Embeddings, EmbedTrigger
+from frazil.pipeline.embeddings import EmbeddingJobs, EmbedTrigger
 from frazil.pipeline.entities import FoldCommitter
 from frazil.pipeline.jobs import EMBED as EMBED_POOL
 from frazil.pipeline.jobs import BusSender, JobHandler, JobTrigger, Lane, SparkTasks
@@ -74,7 +74,7 @@ def job_handlers(
     return {
         CSV.name: CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         POSTGRES.name: PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
-        EMBED.name: Embeddings(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
+        EMBED.name: EmbeddingJobs(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
         BUILD.name: BuildHandler(parts.lake, settings.search, data.builds, BuildServices(fold, embed, announce_artifact)),
         TRIAL.name: TrialHandler(tools.lake, settings.models, settings.search, scratch=data.builds),
         MAINTENANCE.name: MaintenanceJobs(

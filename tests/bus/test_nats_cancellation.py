@@ -56,7 +56,7 @@ async def test_who_gives_up_waiting_leaves_one_subscription_for_all(bus: NatsBus
     staying = asyncio.create_task(stream.wait(0, timeout_seconds=30))
     await asyncio.sleep(0.1)
     assert len(bus.reader._client._subs) == known + 1
-    assert bus.reader.listeners == [stream._news.interrupted]
+    assert bus.reader.listeners == [stream._head_watch.interrupted]
     assert await stream.publish([Message(b"a", {})], message_id="1") == 1
     assert await asyncio.wait_for(staying, 20) == 1
     assert bus.reader._in_flight == bus.writer._in_flight == {}

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from frazil.bus import (
-    BusMoved,
     Delivery,
     EventBus,
+    HeadMoved,
     Message,
     Stream,
     StreamMissing,
@@ -226,10 +226,10 @@ async def test_the_same_message_id_from_many_at_once_is_written_once(rig: Rig, s
 async def test_a_publisher_with_a_wrong_idea_of_the_head_is_refused(stream: Stream) -> None:
     await publish(stream, "a", expected_last=0)
     for wrong in (0, 2, 7):
-        with pytest.raises(BusMoved) as refused:
+        with pytest.raises(HeadMoved) as refused:
             await publish(stream, "x", expected_last=wrong)
         assert refused.value.hint
-        with pytest.raises(BusMoved):
+        with pytest.raises(HeadMoved):
             await publish(stream, "x", "y", expected_last=wrong)
     assert await publish(stream, "b", "c", expected_last=1) == 3
     assert bodies(await stream.read(1)) == ["a", "b", "c"]
@@ -251,7 +251,7 @@ async def test_exactly_one_of_many_racing_publishers_wins_each_round(rig: Rig, s
         )
         winners = [turn for turn, outcome in enumerate(outcomes) if outcome == head + count]
         assert len(winners) == 1
-        assert sum(isinstance(outcome, BusMoved) for outcome in outcomes) == len(outcomes) - 1
+        assert sum(isinstance(outcome, HeadMoved) for outcome in outcomes) == len(outcomes) - 1
         assert set(bodies(await stream.read(head + 1))) == {f"{round_number}.{winners[0]}"}
 
 

@@ -17,9 +17,10 @@ import pytest
 from frazil.errors import Unavailable, WatermarkTorn
 from frazil.events import first_position
 from frazil.events.declaration import TableSpec
-from frazil.lake.commit import Outcome, add_dead_letters, publish_stage
+from frazil.lake.commit import Outcome, publish_stage
 from frazil.lake.commit import publish as lake_commit
 from frazil.lake.commit.publish import AuditFailed
+from frazil.lake.derived import add_dead_letters
 from frazil.pipeline.commit import SparkCommitTarget
 from frazil.pipeline.commit import target as pipeline_target
 from frazil.pipeline.commit.isolation import RefusedEvent

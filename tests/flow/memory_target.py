@@ -20,8 +20,9 @@ from frazil.errors import Unavailable, WatermarkTorn
 from frazil.events.declaration import TIMESTAMP, TableSpec
 from frazil.lake.catalog import BATCH, WATERMARK
 from frazil.lake.catalog.table import IDENTITY, STREAM, WATERMARK_SEQUENCE
-from frazil.lake.commit import DeadLetter, Outcome
+from frazil.lake.commit import Outcome
 from frazil.lake.commit.publish import AuditFailed, publish_outcome
+from frazil.lake.derived import DeadLetter
 from frazil.pipeline.commit.row_errors import RowsRefused
 from frazil.pipeline.commit.target import Commit, TableState
 
@@ -115,6 +116,8 @@ class MemoryCatalog:
         """What goes wrong next, once each: `load`, `stage`, `stage_reply`, `publish` or `publish_reply`."""
         self.poison: Callable[[str], bool] = lambda event_id: False
         """Rows with these ids cannot be staged."""
+        self.max_rows: int | None = None
+        """More rows at once cannot be staged."""
         self.letters: list[DeadLetter] = []
         self._ids = itertools.count(1)
 
@@ -127,6 +130,8 @@ class MemoryCatalog:
         self.fail("stage")
         if bad := [event_id for event_id in rows["_id"].to_pylist() if self.poison(event_id)]:
             raise RowsRefused(f"rows that no file can hold: {bad}")
+        if self.max_rows is not None and rows.num_rows > self.max_rows:
+            raise RowsRefused(f"{rows.num_rows} rows are too many")
         new = tuple(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
         self._add(self.table.rows + new, len(new), {"wap.id": wap_id, **summary})
         self.fail("stage_reply")

@@ -16,7 +16,8 @@ from frazil.bus.memory import MemoryStream
 from frazil.bus.stream_rules import unknown
 from frazil.errors import FrazilError
 from frazil.events import sequence_of
-from frazil.lake.commit import DeadLetter, Outcome
+from frazil.lake.commit import Outcome
+from frazil.lake.derived import DeadLetter
 from frazil.pipeline.commit import BatchLimits, Committer
 from frazil.pipeline.commit.committer import Committed, ReadAhead
 from frazil.pipeline.commit.target import Commit, TableState

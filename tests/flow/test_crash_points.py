@@ -36,7 +36,7 @@ def points(*places: str) -> list[str]:
 
 # These are killed at in tests/pipeline/test_maintenance_on_spark.py, step by step.
 OF_MAINTENANCE = points("pipeline/maintenance/spark_steps.py", "lake/maintenance/orphans.py")
-# And these in tests/lake/test_recover.py and test_beyond.py, and in tests/gateway/http/test_purge.py.
+# And these in tests/lake/test_catalog_rebuild.py and test_beyond.py, and in tests/gateway/http/test_purge.py.
 OF_TABLES = points(
     "lake/catalog/lake.py",
     "lake/recovery/catalog_rebuild.py",
@@ -46,7 +46,7 @@ OF_TABLES = points(
 )
 # These in tests/pipeline/test_fold_on_spark.py and tests/lake/test_entity.py.
 OF_ENTITIES = points("pipeline/entities/fold_committer.py", "lake/catalog/entity.py")
-# These in tests/vault/test_kills.py, tests/pipeline/sources/csv/test_job.py and tests/pipeline/sources/postgres:
+# These in tests/vault/test_kills.py, tests/pipeline/sources/csv/test_handler.py and tests/pipeline/sources/postgres:
 # test_archive.py, test_refresh.py and test_refresh_kills.py.
 OF_SOURCES = points(
     "vault/*.py", "lake/bulk/load_commit.py", "pipeline/sources/csv/*.py", "pipeline/sources/postgres/*.py"
@@ -62,7 +62,7 @@ OF_BUILDS = points("serving/builds/*.py")
 # These in tests/serving/trials/test_run.py.
 OF_TRIALS = points("lake/derived/trials.py", "serving/trials/*.py")
 # These in tests/lake/test_dead_letters.py and tests/pipeline: test_dead_letters_on_spark.py and test_suspects.py.
-OF_DEAD_LETTERS = points("lake/commit/dead_letters.py", "pipeline/commit/isolation.py", "pipeline/commit/suspects.py")
+OF_DEAD_LETTERS = points("lake/derived/dead_letters.py", "pipeline/commit/isolation.py", "pipeline/commit/suspects.py")
 ELSEWHERE = [
     *OF_MAINTENANCE,
     *OF_TABLES,
@@ -254,7 +254,7 @@ def test_a_committer_that_slept_through_the_work_of_another_writes_no_row_twice(
         def woke() -> bool:
             assert sleeper.poll() is None, product.said(sleeper)[-3000:]
             since = product.said(sleeper)[said_before:]
-            return '"committed"' in since or "cycle failed" in since
+            return '"batch committed"' in since or "cycle failed" in since
 
         eventually(woke, what="the sleeper's next word")
         before = producers.acked()

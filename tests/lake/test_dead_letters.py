@@ -11,15 +11,16 @@ from frazil.errors import Unavailable
 from frazil.events import first_position
 from frazil.events.positions import position
 from frazil.lake.catalog import WATERMARK, Lake, LakeTable, plan_purge
-from frazil.lake.commit import (
+from frazil.lake.derived import (
     DeadLetter,
     add_dead_letters,
     dead_letters_table,
     dead_positions,
+    drop_embeddings,
     read_dead_letters,
     remove_dead_letters,
+    undrop_embeddings,
 )
-from frazil.lake.derived import drop_embeddings, undrop_embeddings
 from tests.kills import Address, address, killed_at
 from tests.lake_fixtures import some_table
 

@@ -7,7 +7,7 @@ import pytest
 
 from frazil.errors import NotFound
 from frazil.lake.catalog import Lake
-from frazil.lake.maintenance import LastRuns, last_runs_of, remember_upkeep
+from frazil.lake.maintenance import LastRuns, last_runs_of, save_last_runs
 from frazil.registry import finish_job, job_status, list_jobs, open_jobs, set_progress, submit_job
 
 
@@ -46,6 +46,6 @@ def test_results_of_long_ago_are_forgotten(lake: Lake) -> None:
 def test_it_is_remembered_when_a_table_was_looked_after(lake: Lake) -> None:
     now = datetime.now(UTC)
     assert last_runs_of(lake.registry, "u") == LastRuns()
-    remember_upkeep(lake.registry, "u", LastRuns(compacted_at=now))
-    remember_upkeep(lake.registry, "u", LastRuns(compacted_at=now, orphans_sought_at=now))
+    save_last_runs(lake.registry, "u", LastRuns(compacted_at=now))
+    save_last_runs(lake.registry, "u", LastRuns(compacted_at=now, orphans_sought_at=now))
     assert last_runs_of(lake.registry, "u") == LastRuns(now, now)

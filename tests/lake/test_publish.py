@@ -284,5 +284,5 @@ def test_a_stage_amid_a_change_of_the_table_is_a_conflict_that_is_tried_again(la
             tries.append(1)
         return True
 
-    lake.change(table.name, apply)
+    lake.update_table(table.name, apply)
     assert len(tries) == 2 and stored_ids(lake, table.name) == ["first", "loaded"]

@@ -54,7 +54,7 @@ class KeptSender:
         self.sent.append(rows)
         return Token.of(table.token_name, table.stream_identity, len(self.sent))
 
-    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+    def wait_committed(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
         return table
 
     @property

@@ -36,6 +36,8 @@ async def test_each_event_is_one_row_and_the_watermark_moves_with_it(spark_lake:
     await send(stream, events(table.spec, ["c", "a"], v=[3, 1]))
     done = await committer(spark_lake, table, stream).cycle()
     assert done is not None and (done.rows, done.duplicates, done.messages) == (3, 1, 2)
+    assert done.times.stage_seconds > 0 and done.times.publish_seconds > 0
+    assert done.times.stage_seconds + done.times.publish_seconds < done.seconds
     after = spark_lake.lake.table(table.name)
     assert after.watermark == first_position(3) and after.marked_watermark() == first_position(3)
     assert after.rows == 3 and stored_ids(spark_lake.lake, table.name) == ["a", "b", "c"]

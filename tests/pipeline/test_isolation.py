@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from frazil.errors import Unavailable
 from frazil.events import first_position
 from frazil.lake.catalog import Lake
-from frazil.lake.commit import add_dead_letters, read_dead_letters
+from frazil.lake.derived import add_dead_letters, read_dead_letters
 from frazil.pipeline.commit.isolation import MAX_ATTEMPTS, RefusedEvent, control_row, isolate
 from frazil.pipeline.commit.row_errors import RowsRefused
 from tests.kills import Address, address, killed_at

@@ -23,8 +23,14 @@ SECRETS = {
     "spark.hadoop.fs.webhdfs.url": "http://me:hunter2@host/",
     "spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.keyStorePassword=hunter2",
     "spark.executorEnv.DATABASE": "postgres://:hunter2@host/db",
+    "spark.hadoop.fs.s3a.encryption.key": "x",
+    "spark.hadoop.fs.s3a.server-side-encryption.key": "x",
+    "spark.hadoop.fs.azure.sas.container.account.blob.core.windows.net": "x",
+    "spark.executorEnv.SETTINGS": '{"user": "me", "password": "hunter2"}',
 }
 PLAIN = {
+    "spark.jars.excludes": "org.example:token-tools",
+    "spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS",
     "spark.ui.enabled": "true",
     "spark.authenticate": "true",
     "spark.authenticate.secretBitLength": "256",

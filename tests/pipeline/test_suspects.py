@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from py4j.protocol import Py4JNetworkError
 from frazil.pipeline.commit.row_errors import is_out_of_memory, may_be_of_rows
 from frazil.pipeline.commit.suspects import ENGINE_LOST, Suspects, lost_with
 from tests.kills import killed_at
+from tests.lake_fixtures import SparkLake
 
 
 def rows(*positions: int) -> pa.Table:
@@ -187,3 +189,29 @@ def test_trouble_of_the_engine_or_the_store_is_not_of_the_rows(error: Exception,
     outer.__cause__ = error
     assert may_be_of_rows(outer) is of_rows
     assert is_out_of_memory(outer) is ("OutOfMemory" in str(error))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["cancelled", "No+space+left+on+device", "java.lang.OutOfMemoryError", "java.net.x", "org.postgresql.x"],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeIOException: Failed to create Parquet file\nCaused by: java.io.IOException: "
+        "/lake/data/p={value}/0.parquet (File name too long)",
+        "SparkRuntimeException: the value '{value}' cannot be cast",
+    ],
+)
+def test_a_value_of_an_event_does_not_pass_for_an_error_of_the_engine(text: str, value: str) -> None:
+    error = RuntimeError(text.format(value=value))
+    assert may_be_of_rows(error) and not is_out_of_memory(error)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_jvm_that_runs_out_of_memory_ends(spark_lake: SparkLake) -> None:
+    """Otherwise it goes on without some of its threads, and answers that all is well."""
+    java: Any = spark_lake.session._jvm
+    arguments = list(java.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
+    assert "-XX:+ExitOnOutOfMemoryError" in arguments

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from frazil.bus import BusMoved, Message
+from frazil.bus import HeadMoved, Message
 from frazil.crash import crash_point
 from frazil.errors import Conflict, FrazilError, NotFound, Unavailable, WatermarkTorn
 from frazil.events import (
@@ -135,7 +135,7 @@ class TableWriter:
             try:
                 await self._publish(warm, originals, judged)
                 return
-            except BusMoved:
+            except HeadMoved:
                 self._behind = True
                 fitting = judged.submissions
                 await asyncio.sleep(0.001 * attempt)

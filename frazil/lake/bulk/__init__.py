@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from frazil.lake.bulk.data_files import WrittenFile as WrittenFile
     from frazil.lake.bulk.data_files import plan_files as plan_files
     from frazil.lake.bulk.draft_files import discard as discard
-    from frazil.lake.bulk.draft_files import draft_grown as draft_grown
     from frazil.lake.bulk.draft_files import draft_location as draft_location
     from frazil.lake.bulk.draft_files import forget_draft as forget_draft
     from frazil.lake.bulk.draft_files import holds as holds
     from frazil.lake.bulk.draft_files import plan_draft_files as plan_draft_files
+    from frazil.lake.bulk.draft_files import plan_extended_files as plan_extended_files
     from frazil.lake.bulk.file_ranges import FileGone as FileGone
     from frazil.lake.bulk.file_ranges import FileRange as FileRange
     from frazil.lake.bulk.file_ranges import files_at as files_at

@@ -1,4 +1,4 @@
-"""Writing the data files of a table in a task of a bulk job, on whatever machine it runs.
+"""Data files of a table, written by a task of a bulk job on any machine.
 
 A file that no commit names yet is seen by nobody: it is the staged half of write, audit, publish. A task that dies
 leaves files which the search for orphans removes; one that is tried again writes other ones.

@@ -1,7 +1,7 @@
-"""Which columns of a Parquet file get a dictionary: those whose values repeat.
+"""Dictionary columns of a Parquet file: those whose values repeat.
 
-A dictionary of values that do not repeat is built for nothing and stored beside what it was to replace: for a table of
-orders the files were a fifth larger with one for every column, and took twice as long to write [m].
+A dictionary of values that do not repeat is stored in addition to them. With one for every column, the files of a table
+of orders were a fifth larger and took twice as long to write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEW = 0.95
 
 
 def repeating(schema: Schema, rows: pa.Table) -> list[str]:
-    """The columns, by their paths in the file, that a dictionary is worth its while for, going by the first rows."""
+    """The paths in the file of the columns that repeat, judged by the first rows."""
     first = rows.slice(0, _LOOKED_AT)
     single = {name for name in first.column_names if _is_distinct(first.column(name))}
     return [path for path in parquet_path_to_id_mapping(schema) if path not in single]

@@ -1,7 +1,7 @@
-"""Data files of a table before it is made or grown: its shape is only supposed while they are written.
+"""Draft files: data files of a table that is not created or extended yet. Its columns are a guess until then.
 
-Once the shape is known, the table is made in the folder of its draft, or grown, and `holds` tells whether the files are
-its own. If they are not, `discard` takes them away; after a kill they are orphans of the table that the next try makes.
+Once the columns are known, the table is created in the folder of its draft, or extended, and `holds` checks whether the
+files fit it. If they do not, `discard` deletes them; after a kill they are orphans of the table of the next try.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from frazil.lake.catalog.table import LakeTable
 
 
 def draft_location(lake: Lake, name: str, mark: str) -> str:
-    """The folder for a table that is not made yet. The same mark gives the same one, unless a table lives there: also a
-    dropped one keeps its folder to itself."""
+    """The folder for a table that does not exist yet. The same mark gives the same folder, unless a table is in it: a
+    dropped one keeps its folder too."""
     marked = lake.new_location(name, mark)
-    return lake.new_location(name) if _lived_in(lake, marked) else marked
+    return lake.new_location(name) if _is_taken(lake, marked) else marked
 
 
 def plan_draft_files(lake: Lake, spec: TableSpec, location: str) -> FilePlan:
-    """The plan of the files of a table that will be made there."""
+    """The plan of the files of a table that will be created there."""
     schema = iceberg_schema(spec)
     metadata = new_table_metadata(
         schema, partition_spec(spec, schema), UNSORTED_SORT_ORDER, location, dict(TABLE_PROPERTIES)
@@ -37,8 +37,8 @@ def plan_draft_files(lake: Lake, spec: TableSpec, location: str) -> FilePlan:
     return bare_plan(lake, spec.name, metadata, {})
 
 
-def draft_grown(lake: Lake, table: LakeTable, spec: TableSpec) -> FilePlan:
-    """The plan of the files of a table that will be grown to this declaration."""
+def plan_extended_files(lake: Lake, table: LakeTable, spec: TableSpec) -> FilePlan:
+    """The plan of the files of a table that will be extended to this declaration."""
     transaction = table.iceberg.transaction()  # never committed
     evolve(transaction, table.spec, spec)
     return bare_plan(lake, table.name, transaction.table_metadata, table.iceberg.io.properties)
@@ -46,12 +46,12 @@ def draft_grown(lake: Lake, table: LakeTable, spec: TableSpec) -> FilePlan:
 
 def holds(plan: FilePlan, table: LakeTable) -> bool:
     """Whether files of this plan are files of this table."""
-    supposed, made = plan.parsed, table.iceberg.metadata
-    return (supposed.location, supposed.schema(), supposed.spec()) == (made.location, made.schema(), made.spec())
+    planned, created = plan.parsed, table.iceberg.metadata
+    return (planned.location, planned.schema(), planned.spec()) == (created.location, created.schema(), created.spec())
 
 
 def discard(plan: FilePlan, files: Iterable[WrittenFile]) -> None:
-    """Take away files that will not be published. What cannot be reached is left to the search for orphans."""
+    """Delete files that will not be published. Those that cannot be reached are left to the search for orphans."""
     io = load_file_io(dict(plan.io), plan.parsed.location)
     for file in files:
         with suppress(OSError):
@@ -59,15 +59,15 @@ def discard(plan: FilePlan, files: Iterable[WrittenFile]) -> None:
 
 
 def forget_draft(lake: Lake, name: str, mark: str) -> None:
-    """Take away what was drafted under this mark for a table that was never made."""
+    """Delete what was drafted under this mark for a table that was never created."""
     location = lake.new_location(name, mark)
-    if _lived_in(lake, location):
+    if _is_taken(lake, location):
         return
     io = load_file_io(dict(lake.catalog.properties), location)
-    with translated(f"take away drafts of {name}"), suppress(FileNotFoundError):
+    with translated(f"delete drafts of {name}"), suppress(FileNotFoundError):
         file_system(io, location).delete_dir(path_of(location))
 
 
-def _lived_in(lake: Lake, location: str) -> bool:
+def _is_taken(lake: Lake, location: str) -> bool:
     folder = f"{path_of(location)}/"
     return any(path_of(metadata).startswith(folder) for metadata in lake.every_location().values())

@@ -1,4 +1,4 @@
-"""Rows of a table in ranges of its files: which there are, which are new since a snapshot, and reading one in a task.
+"""File ranges: the rows of a table in ranges of its files, those that are new since a snapshot, and their reader.
 
 A file remembers for good the number of the commit that brought its rows (Iceberg's data sequence number): also when the
 snapshots in between are expired, and through a compaction, which keeps the number of the table it began with. So the
@@ -54,7 +54,7 @@ def sequence_number(table: LakeTable) -> int:
 
 
 def came_after(table: LakeTable, snapshot_id: int | None, sequence: int) -> bool:
-    """Whether the table went on from this snapshot, as far as the snapshots that are left can tell.
+    """Whether the table went on from this snapshot, judged by the snapshots that are left.
 
     A table that was rolled back, or restored from a backup, counts its commits from there: the numbers of an earlier
     look mean other files then.

@@ -1,7 +1,7 @@
-"""Publishing a bulk load: the files that its tasks wrote become rows of the table in one commit, exactly once.
+"""Load commit: the files that the tasks of a bulk load wrote become rows of the table in one commit, exactly once.
 
 A load has an id. The table keeps the ids of its newest loads in a property, written by the commit that adds the rows,
-so that whoever does the load again, after a crash or beside a zombie, finds that it is done.
+so that a second try, after a crash or beside a paused process, finds that it is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_position(started_at: datetime) -> int:
 
 
 class Replaces(Enum):
-    """What a load takes away in the commit that adds its rows."""
+    """The rows that a load replaces in the commit that adds its own."""
 
     NOTHING = "nothing"
     ALL = "all"
@@ -50,11 +50,11 @@ class Load:
     partition: Mapping[str, date | str | int] | None = None
     """The partition that is replaced, by identity columns."""
     summary: Mapping[str, str] | None = None
-    """Further words of the snapshot about itself."""
+    """Further fields of the snapshot's summary."""
     position: int | None = None
     """The `_seq` of its rows, if they have one."""
     properties: Mapping[str, str | None] | None = None
-    """What the table remembers because of it, set in the same commit; None takes it away."""
+    """Properties of the table that the same commit sets; None removes one."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,18 @@ class LoadResult:
     table: LakeTable
     snapshot_id: int | None
     """The snapshot that the load made; None where it has been expired since."""
-    anew: bool
+    is_new: bool
     """False if the load was found to be done already."""
 
 
 def audit_load(load: Load, files: Sequence[WrittenFile]) -> None:
-    """Prove that the files hold as many rows as were meant, by their own footers."""
+    """Check that the files hold as many rows as the job wrote, by their own footers."""
     described = sum(file.unpacked().record_count for file in files)
-    told = sum(file.rows for file in files)
-    if not described == told == load.rows:
-        raise AuditFailed(f"load {load.id} has {load.rows} rows, its tasks wrote {told} and the files hold {described}")
+    written = sum(file.rows for file in files)
+    if not described == written == load.rows:
+        raise AuditFailed(
+            f"load {load.id} has {load.rows} rows, its tasks wrote {written} and the files hold {described}"
+        )
 
 
 def publish_load(
@@ -87,10 +89,10 @@ def publish_load(
     audit_load(load, files)
     crash_point("before_load_publish")
     added = [file.unpacked() for file in files]
-    anew = False
+    is_new = False
 
     def apply(current: LakeTable) -> bool:
-        nonlocal anew
+        nonlocal is_new
         if load.id in current.loads:
             return False
         if check is not None:
@@ -107,20 +109,20 @@ def publish_load(
                 for file in added:
                     producer.append_data_file(file)
             _remember(transaction, current, load)
-        anew = True
+        is_new = True
         return True
 
-    table = lake.change(name, apply)
+    table = lake.update_table(name, apply)
     crash_point("after_load_publish")
     made = loaded_snapshot(table, load.id)
-    return LoadResult(table, made.snapshot_id if made else None, anew)
+    return LoadResult(table, made.snapshot_id if made else None, is_new)
 
 
 def _remember(transaction: Transaction, current: LakeTable, load: Load) -> None:
-    told = load.properties or {}
-    kept = {name: value for name, value in told.items() if value is not None}
-    transaction.set_properties({LOADS: " ".join((*current.loads, load.id)[-_REMEMBERED:]), **kept})
-    if gone := [name for name, value in told.items() if value is None and name in current.properties]:
+    properties = load.properties or {}
+    set_by_load = {name: value for name, value in properties.items() if value is not None}
+    transaction.set_properties({LOADS: " ".join((*current.loads, load.id)[-_REMEMBERED:]), **set_by_load})
+    if gone := [name for name, value in properties.items() if value is None and name in current.properties]:
         transaction.remove_properties(*gone)
 
 

@@ -1,7 +1,7 @@
-"""What was loaded into a table, when and from where: the record of each bulk load, and of the files that it read.
+"""Load log: the record of each bulk load of a table, and of the files that it read.
 
 A record is written before its load is published, and completed after. So a load that was cut off in between is known,
-and whoever does it again finds by the table itself whether it took effect.
+and the next try finds by the table itself whether it took effect.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class LoadRecord:
 
 
 def begin_load(registry: Registry, table_uuid: str, record: LoadRecord) -> None:
-    """Write down what is about to be published; what an earlier try of the same load wrote is overwritten."""
+    """Record the load that is about to be published; the record of an earlier try is overwritten."""
     _put(registry, _key(table_uuid, record.id), record)
 
 
 def complete_load(registry: Registry, table_uuid: str, record: LoadRecord, *, snapshot_id: int | None) -> LoadRecord:
-    """Write down that it is published, first of its files, then of the whole. Doing it again changes nothing."""
+    """Record that the load is published: its files first, then the load. Doing it again changes nothing."""
     for file in record.files:
         with contextlib.suppress(Conflict):  # the same content under two names
             registry.put(f"{_FILE}{table_uuid}/{file.sha256}", record.id.encode(), None)
@@ -78,15 +78,15 @@ def load_of_file(registry: Registry, table_uuid: str, sha256: str) -> str | None
 
 def forget_files(registry: Registry, table_uuid: str, *, but: Iterable[str]) -> None:
     """A table whose rows were replaced no longer has what earlier files brought: they may be loaded again."""
-    kept = set(but)
+    excepted = set(but)
     for found in registry.list(f"{_FILE}{table_uuid}/"):
-        if found.key.rpartition("/")[2] not in kept:
+        if found.key.rpartition("/")[2] not in excepted:
             with contextlib.suppress(Conflict):
                 registry.delete(found.key, found.version)
 
 
 def forget_loads(registry: Registry, table_uuid: str) -> None:
-    """Of a table that is gone for good: nothing that is known of its loads is of use any more."""
+    """Delete all records of a table that was purged."""
     for prefix in (_RECORD, _FILE):
         for found in registry.list(f"{prefix}{table_uuid}/"):
             with contextlib.suppress(Conflict):

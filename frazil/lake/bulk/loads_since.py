@@ -1,4 +1,4 @@
-"""What came to a log since a snapshot beside the events of its stream: bulk loads, and rows that were taken away."""
+"""Loads since a snapshot: bulk loads and removals of rows, which the stream of a log does not have."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class LoadsSince:
     loads: tuple[int, ...] = ()
     """The `_seq` of the rows of each bulk load that was added."""
     rewritten: bool = False
-    """Rows may be gone, or nobody can tell: some snapshot in between is expired or was made by another hand."""
+    """Rows may be gone, or it is unknown: a snapshot in between is expired or was not made by frazil."""
 
 
 def loads_since_snapshot(table: LakeTable, snapshot_id: int | None) -> LoadsSince:
-    """What the commits after this snapshot did, up to the current one. Events are not told: they have positions."""
+    """The loads and rewrites after this snapshot, up to the current one. Events are left out: they have positions."""
     loads: list[int] = []
     snapshot = table.iceberg.metadata.current_snapshot()
     while snapshot is not None and snapshot.snapshot_id != snapshot_id:
@@ -28,7 +28,7 @@ def loads_since_snapshot(table: LakeTable, snapshot_id: int | None) -> LoadsSinc
             return LoadsSince(rewritten=True)
         first = snapshot.sequence_number == 1
         snapshot = None if parent is None else table.iceberg.metadata.snapshot_by_id(parent)
-        # An expiry takes the name of its parent from the snapshot after it: only the number tells which was the first.
+        # An expiry takes the name of its parent from the snapshot after it: only the number shows which was the first.
         if snapshot is None and not (first and snapshot_id is None):
             return LoadsSince(rewritten=True)
     return LoadsSince(tuple(loads))

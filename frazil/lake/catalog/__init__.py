@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from frazil.lake.catalog.lake import changed_by as changed_by
     from frazil.lake.catalog.lake import open_lake as open_lake
     from frazil.lake.catalog.lake import same_declaration as same_declaration
-    from frazil.lake.catalog.lake import translated as translated
     from frazil.lake.catalog.purge import begin_purge as begin_purge
     from frazil.lake.catalog.purge import plan_purge as plan_purge
     from frazil.lake.catalog.purge import purge_files as purge_files

@@ -1,7 +1,7 @@
-"""An entity: two tables, the history of all its events and the base they are folded into, kept as one.
+"""Entity: two tables kept as one, the history of all its events and the base they are folded into.
 
 Events go to the history, which is a log like any other; its declaration is the one that counts, and the base follows.
-The base names its history by uuid. So every state that a kill can leave is told from the others: a history without a
+The base names its history by uuid. So the states that a kill can leave differ: a history without a
 base was about to be declared, a base without its history was about to be dropped or brought back. Doing the same again
 finishes it.
 """
@@ -40,13 +40,13 @@ class Entity:
 
 
 def pair_entity(base: LakeTable, history: LakeTable | None) -> Entity:
-    """The two as one, or the reason why they are not."""
+    """The entity of these two tables. Raises if they do not belong together."""
     short = base.spec.short_name
     if history is None or history.uuid != base.history_uuid:
         raise NotFound(
-            f"the history of {short!r} is not there: the entity was dropped or brought back by halves",
+            f"the history of {short!r} is missing: a drop or undrop of the entity was interrupted",
             code="history_missing",
-            hint=f"`frazil tables undrop {short}` brings it back, `frazil tables drop {short}` takes all of it away",
+            hint=f"`frazil tables undrop {short}` brings it back, `frazil tables drop {short}` drops the rest",
         )
     return Entity(base, history)
 
@@ -58,6 +58,7 @@ def load_entity(lake: Lake, name: str) -> Entity:
 
 
 def find_table(lake: Lake, name: str) -> LakeTable | None:
+    """The table of this name; None if there is none."""
     try:
         return lake.table(name)
     except NotFound as error:
@@ -72,8 +73,8 @@ def create_entity(lake: Lake, spec: TableSpec, *, stream: str, identity: str) ->
 
 
 def complete_entity(lake: Lake, spec: TableSpec, history: LakeTable) -> Entity:
-    """Make the base beside a new history. The history stays fed from its stream, whoever makes the base: another who
-    declares the same may be quicker. One whose base cannot be made is put away, so that it is in nobody's way."""
+    """Create the base of a new history. Another process that declares the same entity may create it first. A history
+    whose base cannot be created is dropped, so that its name is free."""
     crash_point("after_history_before_base")
     try:
         return Entity(lake.create_base(spec, history), history)
@@ -101,10 +102,10 @@ def finish_declaring(lake: Lake, spec: TableSpec) -> Entity | None:
 def alter_entity(lake: Lake, name: str, change: Callable[[TableSpec], TableSpec]) -> Entity:
     """Change the declaration. The history's counts, so that a kill in between leaves only work for the next fold."""
     entity = load_entity(lake, name)
-    kept = entity.base.spec
+    base = entity.base.spec
 
     def changed(history: TableSpec) -> TableSpec:
-        return change(replace(history, name=kept.name, kind=kept.kind, partition=kept.partition)).history()
+        return change(replace(history, name=base.name, kind=base.kind, partition=base.partition)).history()
 
     history = lake.alter(entity.history.name, changed)
     crash_point("after_alter_of_history")

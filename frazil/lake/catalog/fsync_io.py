@@ -1,4 +1,4 @@
-"""Files on a local disk that PyIceberg writes: on the disk itself before the catalog may point to them.
+"""Fsync for files that PyIceberg writes to a local disk: durable before the catalog may point to them.
 
 Without this a power cut can leave a catalog that names a metadata file which was never written, and the table is gone.
 """

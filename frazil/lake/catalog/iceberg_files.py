@@ -1,12 +1,19 @@
-"""Files as the store of the warehouse lists them: one spelling for addresses that the engines spell in several."""
+"""Iceberg files as the store of the warehouse lists them: one spelling of addresses that engines spell differently."""
 
 from __future__ import annotations
 
+import gzip
+import zlib
+
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from frazil.storage import local_path
+
+DAMAGED = (ValueError, KeyError, EOFError, zlib.error, gzip.BadGzipFile, ValidationError)
+"""What reading a metadata file raises that is damaged or incomplete."""
 
 
 def path_of(location: str) -> str:

@@ -1,4 +1,4 @@
-"""The lake: which tables there are, and what may be changed about them. Rows come in by `commit.py` alone."""
+"""Lake: the tables of a catalog, and the changes that are allowed to them. `commit` and `bulk` write their rows."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _TRIES = 8
-# PyIceberg's word for a snapshot whose number was taken by a stage, which leaves the main branch where it was.
+# PyIceberg's message for a snapshot whose number was taken by a stage, which does not move the main branch.
 _STAGED_MEANWHILE = "older than last sequence number"
 _SILENT_SECONDS = 20
-# Names have no dash, so that it parts them without doubt.
+# Names have no dash, so that it separates them.
 _DROPPED = re.compile(r"(?P<namespace>[a-z0-9_]+)-(?P<name>[a-z0-9_]+)-(?P<at>\d+)\Z")
 
 
@@ -66,11 +66,11 @@ class Lake:
 
     @cached_property
     def pulse(self) -> ChangeCounter:
-        """Whether anything in the catalog changed."""
+        """A counter that changes with every commit to the catalog."""
         return ChangeCounter(self.catalog.engine)
 
     def locations(self) -> dict[str, str]:
-        """Every table's metadata file, by full name, in one cheap query: how to notice that something changed."""
+        """Every table's metadata file, by full name, in one cheap query: a change of a table changes its entry."""
         every = self.every_location()
         return {name: location for name, location in every.items() if not name.startswith(f"{DROPPED_NAMESPACE}.")}
 
@@ -87,7 +87,7 @@ class Lake:
         return sorted(self.locations())
 
     def table(self, name: str, *, location: str | None = None) -> LakeTable:
-        """The table as it is now, or as of `location` where the caller has just asked for it."""
+        """The table as it is now, or as of `location` where the caller has just looked it up."""
         known = self._loaded.get(name)
         if location is not None and known is not None and known.metadata_location == location:
             return known
@@ -145,7 +145,7 @@ class Lake:
         return f"{self.warehouse.url.rstrip('/')}/{folder}-{mark or uuid.uuid4().hex[:8]}"
 
     def alter(self, name: str, change: Callable[[TableSpec], TableSpec]) -> LakeTable:
-        """Change a declaration: columns added or widened, words changed. Everything in one commit, or nothing.
+        """Change a declaration: columns added or widened, other fields changed. All in one commit, or nothing.
 
         `change` is a function of the declaration as it is, because it is applied again when another one came first.
         """
@@ -159,7 +159,7 @@ class Lake:
                 transaction.set_properties({DECLARATION: _declaration(new)})
             return True
 
-        return self.change(name, apply)
+        return self.update_table(name, apply)
 
     def set_properties(self, name: str, properties: Mapping[str, str]) -> LakeTable:
         def apply(current: LakeTable) -> bool:
@@ -167,9 +167,9 @@ class Lake:
                 transaction.set_properties(dict(properties))
             return True
 
-        return self.change(name, apply)
+        return self.update_table(name, apply)
 
-    def change(self, name: str, apply: Callable[[LakeTable], bool]) -> LakeTable:
+    def update_table(self, name: str, apply: Callable[[LakeTable], bool]) -> LakeTable:
         """Load the table, let `apply` change it in one transaction, and again from the start if another came first.
 
         `apply` says whether there was anything to change; it is given a table that nobody else has.
@@ -193,14 +193,14 @@ class Lake:
     def drop(self, name: str) -> None:
         """Take the table out of sight. Its rows, history and events on the bus stay; `undrop` brings it back.
 
-        The table is marked first, so that its own files tell that it is dropped if the catalog is ever lost. A mark
+        The table is marked first, so that its own files show that it is dropped if the catalog is ever lost. A mark
         without the rename means nothing: the table is where it was.
         """
         at = time.time_ns()
         try:
             self.set_properties(name, {DROPPED_AT: str(at)})
         except DataLoss:
-            log.warning("%s is dropped without a mark: its metadata cannot be read", name)
+            log.warning("table dropped without a mark, metadata unreadable: %s", name)
         crash_point("after_drop_mark_before_rename")
         with translated(f"drop {name}"):
             self._namespace(DROPPED_NAMESPACE)
@@ -257,11 +257,11 @@ class Lake:
             try:
                 with current.iceberg.transaction() as transaction:
                     transaction.remove_properties(DROPPED_AT)
-            except KeyError as error:  # PyIceberg's word for a property that somebody else has just taken away
+            except KeyError as error:  # PyIceberg raises it for a property that another process has just removed
                 raise CommitFailedException(f"the mark of {hidden} is gone") from error
             return True
 
-        self.change(hidden, apply)
+        self.update_table(hidden, apply)
         self._loaded.pop(hidden, None)
 
     def register(self, name: str, metadata_location: str) -> bool:
@@ -286,7 +286,7 @@ class Lake:
         try:
             self.catalog.create_namespace_if_not_exists(namespace)
         except (NamespaceAlreadyExistsError, IntegrityError):
-            return  # another process made it between the look and the leap
+            return  # another process created it between the check and the creation
 
     def close(self) -> None:
         self.pulse.close()
@@ -308,7 +308,9 @@ def open_lake(url: str, warehouse: Warehouse, *, name: str = "frazil", user: str
         address = make_url(url).set(drivername="postgresql+pg8000", username=user or None, password=password or None)
         url = address.render_as_string(hide_password=False)
     else:
-        raise Misconfigured("no catalog speaks this address", hint="set catalog.url to sqlite:///… or postgresql://…")
+        raise Misconfigured(
+            "the scheme of catalog.url is not supported", hint="set catalog.url to sqlite:///… or postgresql://…"
+        )
     if not warehouse.is_s3:
         warehouse.folder().mkdir(parents=True, exist_ok=True)
     properties = warehouse.for_pyiceberg()
@@ -323,22 +325,24 @@ def open_lake(url: str, warehouse: Warehouse, *, name: str = "frazil", user: str
 
 
 def _bounded(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
-    """A database that is silent must not hold up a thread for ever; every question asked of it is a small one."""
+    """A silent database must not block a thread for ever; every query of the catalog is small."""
     options["timeout"] = _SILENT_SECONDS
 
 
 def same_declaration(existing: TableSpec, wanted: TableSpec) -> bool:
     """Whether declaring `wanted` again changes nothing. Columns that evolved since do not count as a difference."""
     if existing.unknown_fields == "evolve":
-        grown = {name: existing.columns.get(name, column) for name, column in wanted.columns.items()}
-        if all(wanted.columns[name].type.widens_to(column.type) for name, column in grown.items()):
-            return replace(existing, columns={}) == replace(wanted, columns={}) and set(grown) <= set(existing.columns)
+        evolved = {name: existing.columns.get(name, column) for name, column in wanted.columns.items()}
+        if all(wanted.columns[name].type.widens_to(column.type) for name, column in evolved.items()):
+            return replace(existing, columns={}) == replace(wanted, columns={}) and set(evolved) <= set(
+                existing.columns
+            )
         return False
     return existing == wanted
 
 
 def changed_by(request: Mapping[str, Any]) -> Callable[[TableSpec], TableSpec]:
-    """The change that an alter request asks for: `add_columns`, `widen`, and words."""
+    """The change of an alter request: `add_columns`, `widen`, and other fields of the declaration."""
     columns = parse_columns({**(request.get("add_columns") or {}), **(request.get("widen") or {})})
     added = set(request.get("add_columns") or {})
 
@@ -349,15 +353,15 @@ def changed_by(request: Mapping[str, Any]) -> Callable[[TableSpec], TableSpec]:
         for name in added & set(spec.columns):
             if spec.columns[name] != columns[name]:
                 raise Conflict(f"column {name!r} exists already", code="column_exists", hint="use widen")
-        kept = {
+        changed = {
             name: replace(spec.columns[name], type=column.type) if name in spec.columns else column
             for name, column in columns.items()
         }
         plain = ("description", "owner", "freshness_target_seconds", "retention_years")
-        words = {name: request[name] for name in plain if name in request}
+        fields = {name: request[name] for name in plain if name in request}
         if "tags" in request:
-            words["tags"] = tuple(request["tags"])
-        return replace(spec.with_columns(kept), **words)
+            fields["tags"] = tuple(request["tags"])
+        return replace(spec.with_columns(changed), **fields)
 
     return change
 
@@ -384,13 +388,13 @@ def _prepare_sqlite(path: Path) -> None:
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """The errors of the catalog's database and of the object store, in frazil's words."""
+    """Translates the errors of the catalog's database and of the object store."""
     try:
         yield
     except (FrazilError, CommitFailedException):
         raise
     except NoSuchTableError as error:
-        # It was there a moment ago: whoever names a table that is not has been told so before.
+        # It existed a moment ago: a name that is unknown was refused before.
         raise NotFound(
             f"cannot {doing}: the table was just dropped", code="table_not_found", hint="look at the tables again"
         ) from error

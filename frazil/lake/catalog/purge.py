@@ -1,7 +1,7 @@
-"""The end of a dropped table: its files, then its row of the catalog, which is what says that there is work left.
+"""Purge of a dropped table: its files are deleted, then its row of the catalog.
 
-The row takes another name first, under which nobody can undrop the table while it is being deleted. Metadata goes after
-data, and the row last: whoever is killed on the way leaves a row by which the next purge finds what is left.
+The row gets another name first, so that nobody can undrop the table while it is being deleted. Metadata is deleted
+after data, and the row last: after a kill the next purge finds the rest by the row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 from pyarrow.fs import FileInfo, FileType
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
 
 from frazil.crash import crash_point
 from frazil.errors import Conflict, NotFound
@@ -24,10 +26,9 @@ from frazil.events.declaration import (
     refused_embeddings_of,
     trials_of,
 )
-from frazil.lake.catalog.iceberg_files import file_system, listed, path_of
+from frazil.lake.catalog.iceberg_files import DAMAGED, file_system, listed, path_of
 from frazil.lake.catalog.lake import Lake, translated
 from frazil.lake.catalog.table import STREAM
-from frazil.lake.recovery.metadata_candidates import read_states
 
 # No name of a dropped table ends so: to list and to undrop, the table is not there.
 _BEGUN = "-purged"
@@ -35,7 +36,7 @@ _BEGUN = "-purged"
 
 @dataclass(frozen=True)
 class Purge:
-    """What of one dropped table would be deleted."""
+    """The files and the stream of one dropped table that a purge deletes."""
 
     hidden: str
     location: str
@@ -50,18 +51,18 @@ class Purge:
 
 
 def plan_purge(lake: Lake, name: str) -> list[Purge]:
-    """All dropped tables of this name, and what earlier purges left; one that is not dropped is none of a purge's.
+    """All dropped tables of this name, and what earlier purges left. A table that is not dropped is never purged.
 
     An entity goes with its histories, and what is searched with its vectors and trials.
     """
-    beside = (
+    derived = (
         history_of(name),
         embeddings_of(name),
         refused_embeddings_of(name),
         trials_of(name),
         dead_letters_of(name),
     )
-    hidden = [entry for other in (*beside, name) for entry in _hidden(lake, other)]
+    hidden = [entry for other in (*derived, name) for entry in _hidden(lake, other)]
     if not hidden:
         raise NotFound(
             f"no dropped table is named {name.removeprefix('main.')!r}",
@@ -86,9 +87,8 @@ def _planned(lake: Lake, hidden: str) -> Purge:
     _check_own(lake, every, location)
     io = load_file_io(lake.catalog.properties, lake.warehouse.url)
     with translated(f"look at {hidden}"):
-        states, _ = read_states(io, [metadata_location])
+        known = _metadata(io, metadata_location)
         files = [file for file in listed(io, location, below=True) if file.type == FileType.File]
-    known = states[0].metadata if states else None
     return Purge(
         hidden=hidden,
         location=location,
@@ -97,6 +97,14 @@ def _planned(lake: Lake, hidden: str) -> Purge:
         files=len(files),
         bytes=sum(file.size or 0 for file in files),
     )
+
+
+def _metadata(io: FileIO, location: str) -> TableMetadata | None:
+    """None where an earlier purge deleted it, or where it is damaged."""
+    try:
+        return FromInputFile.table_metadata(io.new_input(location))
+    except (FileNotFoundError, *DAMAGED):
+        return None
 
 
 def _check_own(lake: Lake, every: dict[str, str], location: str) -> None:

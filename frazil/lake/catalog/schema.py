@@ -1,4 +1,4 @@
-"""A declaration in the words of Iceberg: schema with field ids, partition spec, and the properties of every table."""
+"""Iceberg schema of a declaration: field ids, partition spec, and the properties of every table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TABLE_PROPERTIES = {
     "format-version": "2",
     # The commit is write-audit-publish: Spark stages, one compare-and-swap publishes.
     "write.wap.enabled": "true",
-    # A compaction that met a commit tries again: what it wrote stays right, only its commit is made anew. Appends are
+    # A compaction that met a commit tries again: what it wrote stays right, only its commit is repeated. Appends are
     # staged, and a stage that was put on another parent is not published; without that rule, retries inside the library
     # let two racing writers double 400 rows.
     "commit.retry.num-retries": "10",

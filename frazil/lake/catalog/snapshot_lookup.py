@@ -1,4 +1,4 @@
-"""Finding a snapshot of the past: by its id, or as the one that was current at a time."""
+"""Snapshot lookup: by id, or the snapshot that was current at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table at one moment: everything its metadata file says, in frazil's words."""
+"""Lake table: one table at one moment, as its metadata file describes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOAD_POSITION = "frazil.load-position"
 """In the summary of a bulk load: the `_seq` of its rows."""
 DROPPED_AT = "frazil.dropped-at"
 HISTORY = "frazil.history-uuid"
-"""In the base of an entity: the very history that it is folded from."""
+"""In the base of an entity: the uuid of the history that it is folded from."""
 FOLDED_ROWS = "frazil.folded-rows"
 """In the summary of a fold: how many rows the history had below its watermark."""
 
@@ -81,7 +81,7 @@ class LakeTable:
 
     @property
     def token_name(self) -> str:
-        """The name in tokens: what is written to an entity is told under its own name, not that of its history."""
+        """The name of the table in tokens: a history has the name of its entity."""
         return entity_of(self.name) if self.spec.kind == "history" else self.name
 
     @property
@@ -117,7 +117,7 @@ class LakeTable:
         """Every event below this position is in the table, and none at or above it.
 
         Written twice in each commit, into the table's properties and the snapshot's summary. A table whose two
-        differ was moved by another hand, and going on would lose or double rows: that is refused.
+        differ was not moved by frazil, and going on would lose or double rows: that is refused.
         """
         try:
             stated = int(self.properties[WATERMARK])
@@ -152,7 +152,7 @@ class LakeTable:
         return snapshot
 
     def marked_watermark(self, snapshot_id: int | None = None) -> int | None:
-        """What the data itself says: the watermark of the newest marked snapshot, whatever the property states."""
+        """The watermark of the newest marked snapshot, whatever the property states."""
         at = self.snapshot_id if snapshot_id is None else snapshot_id
         marked = self._newest_marked(self._snapshot(at))
         return int(summary_of(marked)[WATERMARK]) if marked else None

@@ -1,4 +1,4 @@
-"""The version hint: how readers that know no catalog find a table's newest state by its folder alone.
+"""Version hint: readers without a catalog find the newest state of a table by its folder.
 
 Three readers, one rule: `metadata/version-hint.text` holds a number N, and `metadata/v<N>.metadata.json` is the table.
 DuckDB and PyIceberg take the file's text as it is, so that it ends without a line break. Spark looks further, from N to
@@ -132,7 +132,7 @@ class HintFolder:
 
 
 def _state(table: LakeTable) -> bytes:
-    """The metadata file itself, byte for byte but for a compression that the copy's name does not tell."""
+    """The metadata file, byte for byte, decompressed: the name of the copy does not name a compression."""
     location = table.metadata_location
     try:
         with table.iceberg.io.new_input(location).open() as file:

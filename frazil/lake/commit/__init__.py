@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
-    from frazil.lake.commit.dead_letters import DeadLetter as DeadLetter
-    from frazil.lake.commit.dead_letters import add_dead_letters as add_dead_letters
-    from frazil.lake.commit.dead_letters import dead_letters_table as dead_letters_table
-    from frazil.lake.commit.dead_letters import dead_positions as dead_positions
-    from frazil.lake.commit.dead_letters import read_dead_letters as read_dead_letters
-    from frazil.lake.commit.dead_letters import remove_dead_letters as remove_dead_letters
     from frazil.lake.commit.fold_audit import audit_fold as audit_fold
     from frazil.lake.commit.publish import Outcome as Outcome
     from frazil.lake.commit.publish import audit as audit

@@ -1,4 +1,4 @@
-"""The audit of a fold: a staged state must hold every row it had, each once, but for the keys that were changed."""
+"""Fold audit: a staged state must hold every row it had, each once, except the keys that were changed."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ def audit_fold(base: LakeTable, staged: LakeTable, batch: str, *, newest: npt.ND
     key = base.spec.key
     with translated(f"audit a fold of {base.name}"):
         added, removed = changed_files(snapshot, staged.iceberg.io)
-        changed, kept, keys = _added(added, staged.iceberg.io, key, newest)
+        changed, unchanged, keys = _added(added, staged.iceberg.io, key, newest)
         replaced, expected = _removed(removed, staged.iceberg.io, key, keys)
-    if kept != expected:
-        raise AuditFailed(f"fold {batch} of {base.name} should keep {expected.rows} rows and has {kept.rows} or others")
+    if unchanged != expected:
+        raise AuditFailed(
+            f"fold {batch} of {base.name} should keep {expected.rows} rows and has {unchanged.rows} or others"
+        )
     if len(np.unique(changed)) != len(changed) or len(keys) != len(changed):
         raise AuditFailed(f"fold {batch} of {base.name} has an event or a key twice")
     total = int(summary_of(snapshot).get("total-records") or 0)
@@ -66,14 +68,14 @@ def _added(
 ) -> tuple[npt.NDArray[np.int64], RowSum, Keys]:
     """Of the files added: the positions of changed rows, the sum of the others, and the keys of the changed ones."""
     changed, keys = [np.empty(0, np.int64)], [np.empty((0, 2), np.uint64)]
-    kept = RowSum()
+    unchanged = RowSum()
     for rows in _rows(files, io, key):
         positions = rows.column(0).to_numpy()
         new = np.isin(positions, newest)
-        kept += RowSum.of(positions[~new])
+        unchanged += RowSum.of(positions[~new])
         changed.append(positions[new])
         keys.append(_keys(rows.filter(pa.array(new)), key))
-    return np.concatenate(changed), kept, np.unique(np.concatenate(keys), axis=0)
+    return np.concatenate(changed), unchanged, np.unique(np.concatenate(keys), axis=0)
 
 
 def _removed(files: Sequence[DataFile], io: FileIO, key: Sequence[str], changed: Keys) -> tuple[int, RowSum]:

@@ -1,6 +1,6 @@
 """Publish: one compare-and-swap that makes a staged snapshot the table's state and moves the watermark with it.
 
-Whoever wants to publish says which table state it started from. The swap goes through only if the main branch is still
+The caller names the table state that it started from. The swap goes through only if the main branch is still
 there; the new watermark is in the same commit, so that rows and watermark are never seen apart.
 """
 
@@ -52,14 +52,14 @@ class PublishResult:
 
 
 class AuditFailed(FrazilError):
-    """A staged snapshot is not what was asked for; nothing was published."""
+    """A staged snapshot differs from its batch; nothing was published."""
 
     code = "audit_failed"
     transient = True
 
 
 def audit(base: LakeTable, staged: LakeTable, batch: str, *, rows: int) -> Snapshot:
-    """The snapshot staged for this batch, after proving that it is what was asked for."""
+    """The snapshot staged for this batch, checked against the batch."""
     snapshot = staged.staged(batch)
     if snapshot is None:
         raise AuditFailed(f"nothing was staged for batch {batch}")
@@ -127,8 +127,8 @@ def publish_stage(
     """Make the staged snapshot current and set the watermark, if the table is still as it was at `base`.
 
     `staged` is the table as it was loaded after staging, if the caller has it: the swap asserts what was read from it,
-    so that the table is not loaded again where the swap goes through. An answer that got lost is not guessed at: then
-    the table is loaded, and says by itself what is true.
+    so that the table is not loaded again where the swap goes through. After a lost answer the table is
+    loaded again, and its state decides.
     """
     failure: Exception | None = None
     for attempt in range(_TRIES + 1):
@@ -186,14 +186,16 @@ def _forget_old_metadata(base: LakeTable, committed: TableMetadata) -> None:
 
     Nobody does it later: at one commit a second this would be gigabytes a day. One that stays costs its space.
     """
-    kept = {entry.metadata_file for entry in committed.metadata_log}
+    logged = {entry.metadata_file for entry in committed.metadata_log}
     for entry in base.iceberg.metadata.metadata_log:
-        if entry.metadata_file not in kept:
+        if entry.metadata_file not in logged:
             try:
                 base.iceberg.io.delete(entry.metadata_file)
                 _forget_checksum(entry.metadata_file)
             except OSError as error:
-                log.warning("could not delete %s: %s", entry.metadata_file, error, extra={"table": base.name})
+                log.warning(
+                    "deletion of old metadata failed: %s: %s", entry.metadata_file, error, extra={"table": base.name}
+                )
 
 
 def _forget_checksum(url: str) -> None:

@@ -1,4 +1,4 @@
-"""The audit of a rewrite: a snapshot that only moves rows between files must have taken away what it added."""
+"""Rewrite audit: a snapshot that only moves rows between files must have removed exactly what it added."""
 
 from __future__ import annotations
 

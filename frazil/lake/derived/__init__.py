@@ -1,4 +1,4 @@
-"""Derived tables: embeddings and trials of another table."""
+"""Derived tables of another table: dead letters, embeddings, trials."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
+    from frazil.lake.derived.dead_letters import DeadLetter as DeadLetter
+    from frazil.lake.derived.dead_letters import add_dead_letters as add_dead_letters
+    from frazil.lake.derived.dead_letters import dead_letters_table as dead_letters_table
+    from frazil.lake.derived.dead_letters import dead_positions as dead_positions
+    from frazil.lake.derived.dead_letters import read_dead_letters as read_dead_letters
+    from frazil.lake.derived.dead_letters import remove_dead_letters as remove_dead_letters
     from frazil.lake.derived.embeddings import EmbeddingProgress as EmbeddingProgress
     from frazil.lake.derived.embeddings import delete_embeddings as delete_embeddings
     from frazil.lake.derived.embeddings import drop_embeddings as drop_embeddings

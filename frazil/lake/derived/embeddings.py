@@ -1,4 +1,4 @@
-"""The tables beside a searched table: the vectors of its chunks, and the chunks that have none.
+"""Embeddings of a searched table: a table of the vectors of its chunks, and one of the chunks that have none.
 
     vectors     document, chunk, start, end, text, hash, model, version, dims, vector, position, embedded_at
     quarantine  document, chunk, start, end, text, hash, model, version, code, reason, position, failed_at
@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from frazil.crash import crash_point
-from frazil.errors import NotFound
 from frazil.events.declaration import (
     TableSpec,
     dead_letters_of,
@@ -28,6 +27,7 @@ from frazil.events.declaration import (
 )
 from frazil.lake.bulk.file_ranges import came_after, rows_by
 from frazil.lake.bulk.load_commit import Load, Replaces, publish_load
+from frazil.lake.catalog.entity import find_table
 from frazil.lake.catalog.lake import Lake
 from frazil.lake.catalog.table import LakeTable
 
@@ -79,16 +79,18 @@ def embeddings_spec(spec: TableSpec) -> TableSpec:
         "vector": {"type": "list<float>", "description": "of length 1"},
         "embedded_at": "timestamp",
     }
-    return _beside(spec, embeddings_of(spec.name), columns, f"The vectors of {spec.short_name}.")
+    return _derived_spec(spec, embeddings_of(spec.name), columns, f"The vectors of {spec.short_name}.")
 
 
 def refused_embeddings_spec(spec: TableSpec) -> TableSpec:
     """The table for the chunks of this one that no vector was made of."""
     columns = {**_CHUNK, "code": "string", "reason": "string", "failed_at": "timestamp"}
-    return _beside(spec, refused_embeddings_of(spec.name), columns, f"Chunks of {spec.short_name} without a vector.")
+    return _derived_spec(
+        spec, refused_embeddings_of(spec.name), columns, f"Chunks of {spec.short_name} without a vector."
+    )
 
 
-def _beside(spec: TableSpec, name: str, columns: Mapping[str, Any], description: str) -> TableSpec:
+def _derived_spec(spec: TableSpec, name: str, columns: Mapping[str, Any], description: str) -> TableSpec:
     return parse_table(
         {
             "name": name,
@@ -103,26 +105,17 @@ def _beside(spec: TableSpec, name: str, columns: Mapping[str, Any], description:
 
 def embeddings_table(lake: Lake, name: str) -> LakeTable | None:
     """The table of the vectors of `name`; None before the first run."""
-    return _found(lake, embeddings_of(name))
+    return find_table(lake, embeddings_of(name))
 
 
 def refused_embeddings_table(lake: Lake, name: str) -> LakeTable | None:
-    return _found(lake, refused_embeddings_of(name))
-
-
-def _found(lake: Lake, name: str) -> LakeTable | None:
-    try:
-        return lake.table(name)
-    except NotFound as error:
-        if error.code == "table_not_found":
-            return None
-        raise
+    return find_table(lake, refused_embeddings_of(name))
 
 
 def embedded_up_to(embeddings: LakeTable | None, model: str) -> EmbeddingProgress | None:
     """How far the model has come; None if it never came to an end."""
-    told = embeddings.properties.get(_UP_TO + model) if embeddings is not None else None
-    return msgspec.json.decode(told, type=EmbeddingProgress) if told else None
+    stored = embeddings.properties.get(_UP_TO + model) if embeddings is not None else None
+    return msgspec.json.decode(stored, type=EmbeddingProgress) if stored else None
 
 
 def embedding_models(lake: Lake, table: LakeTable) -> list[dict[str, Any]]:
@@ -157,9 +150,9 @@ def _finished(embeddings: LakeTable | None) -> set[str]:
 
 def forget_refusals(lake: Lake, name: str, model: str, job: str) -> tuple[LakeTable, LakeTable]:
     """Let a model try again what it refused; both tables as they are then. Done again by the same job it does nothing:
-    what was refused since is news.
+    what was refused since stays.
 
-    How far the model had come is forgotten first: whoever continues after a kill looks at all rows.
+    The progress of the model is forgotten first: after a kill all rows are looked at.
     """
     state = _UP_TO + model
 
@@ -170,7 +163,7 @@ def forget_refusals(lake: Lake, name: str, model: str, job: str) -> tuple[LakeTa
             transaction.remove_properties(state)
         return True
 
-    embeddings = lake.change(embeddings_of(name), forget)
+    embeddings = lake.update_table(embeddings_of(name), forget)
     crash_point("after_embed_forget")
     refused = lake.table(refused_embeddings_of(name))
     if rows_by(refused, "model").get(model):
@@ -207,20 +200,20 @@ def delete_embeddings(lake: Lake, name: str, model: str) -> int:
 
 
 def drop_embeddings(lake: Lake, name: str) -> None:
-    """Take what is beside a table out of sight, before the table itself: its text is in there too."""
-    for beside in _beside_names(name):
-        if (table := _found(lake, beside)) is not None:
+    """Drop the derived tables of a table, before the table itself: they hold its text too."""
+    for derived in _derived_names(name):
+        if (table := find_table(lake, derived)) is not None:
             lake.drop(table.name)
             crash_point("amid_embed_drop")
 
 
-def _beside_names(name: str) -> tuple[str, ...]:
+def _derived_names(name: str) -> tuple[str, ...]:
     return embeddings_of(name), refused_embeddings_of(name), trials_of(name), dead_letters_of(name)
 
 
 def undrop_embeddings(lake: Lake, name: str) -> None:
     """Bring back what was dropped with a table, where nothing has taken its place; else it is made again in time."""
     dropped = lake.dropped()
-    for beside in _beside_names(name):
-        if beside in dropped and _found(lake, beside) is None:
-            lake.undrop(beside)
+    for derived in _derived_names(name):
+        if derived in dropped and find_table(lake, derived) is None:
+            lake.undrop(derived)

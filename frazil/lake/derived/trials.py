@@ -1,4 +1,4 @@
-"""The journal of trials: what was measured on the vectors of a table, as rows beside it. They are only ever added to.
+"""Trials: the measurements on the vectors of a table, as rows of a derived table. Rows are only added.
 
 Some trials at a time are one file and one commit. Whoever is killed has journalled whole batches or nothing; and a
 batch that was published is known by its id, so that doing it again adds nothing.
@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.crash import crash_point
-from frazil.errors import NotFound, Unavailable
+from frazil.errors import Unavailable
 from frazil.events import conform
 from frazil.events.declaration import TableSpec, parse_table, trials_of
 from frazil.lake.bulk.data_files import FileWriter, plan_files
 from frazil.lake.bulk.load_commit import Load, publish_load
+from frazil.lake.catalog.entity import find_table
 from frazil.lake.catalog.lake import Lake
 from frazil.lake.catalog.table import LakeTable
 
@@ -76,12 +77,7 @@ def trials_spec(spec: TableSpec) -> TableSpec:
 
 def trials_table(lake: Lake, name: str) -> LakeTable | None:
     """The journal of the trials of `name`; None before the first."""
-    try:
-        return lake.table(trials_of(name))
-    except NotFound as error:
-        if error.code == "table_not_found":
-            return None
-        raise
+    return find_table(lake, trials_of(name))
 
 
 def read_trials(lake: Lake, name: str, *, run: str | None = None) -> list[dict[str, Any]]:
@@ -104,22 +100,22 @@ def journal_trials(lake: Lake, spec: TableSpec, run: str, trials: Sequence[Mappi
         columns = {field.name: pa.array([row.get(field.name) for row in trials], field.type) for field in schema}
         writer.write(conform(pa.table(columns), schema))
     crash_point("before_trials_publish")
-    words = " ".join((run, *sorted(str(row["trial"]) for row in trials)))
-    load = Load(f"trials-{blake2b(words.encode(), digest_size=12).hexdigest()}", len(trials))
+    identity = " ".join((run, *sorted(str(row["trial"]) for row in trials)))
+    load = Load(f"trials-{blake2b(identity.encode(), digest_size=12).hexdigest()}", len(trials))
     publish_load(lake, table.name, load, writer.written, check=_none_but(run, known))
     crash_point("after_trials_publish")
 
 
 def _none_but(run: str, known: set[str]) -> Callable[[LakeTable], None]:
-    """A test of the journal that is about to be added to: that nobody else has gone on with this run."""
+    """A check that no other process has added trials of this run."""
 
     def check(current: LakeTable) -> None:
         rows = (row for batch in current.scan(["run", "trial"]) for row in batch.to_pylist())
         if {row["trial"] for row in rows if row["run"] == run} != known:
             raise Unavailable(
-                f"another goes on with the run {run}",
+                f"another process continues the run {run}",
                 code="trials_moved",
-                hint="it is tried again from what is journalled",
+                hint="it is tried again from the trials that are stored",
             )
 
     return check

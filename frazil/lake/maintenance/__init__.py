@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from frazil.lake.maintenance.health import health_of as health_of
     from frazil.lake.maintenance.last_runs import LastRuns as LastRuns
     from frazil.lake.maintenance.last_runs import last_runs_of as last_runs_of
-    from frazil.lake.maintenance.last_runs import remember_upkeep as remember_upkeep
+    from frazil.lake.maintenance.last_runs import save_last_runs as save_last_runs
     from frazil.lake.maintenance.orphans import find_orphans as find_orphans
     from frazil.lake.maintenance.orphans import remove_orphans as remove_orphans
     from frazil.lake.maintenance.plan import MaintenanceStep as MaintenanceStep

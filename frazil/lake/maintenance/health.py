@@ -1,4 +1,4 @@
-"""How well kept a table is: counted from its metadata alone, at a bounded cost."""
+"""Health of a table: its files, manifests and snapshots, counted from its metadata at a bounded cost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Health:
     compacted_at: datetime | None = None
     keeps_all_snapshots: bool = False
     retention_years: float | None = None
-    """None also where the partitions do not tell how old their rows are."""
+    """None also where the partitions do not show the age of their rows."""
 
     @property
     def average_bytes(self) -> int:

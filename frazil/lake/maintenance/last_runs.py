@@ -1,4 +1,4 @@
-"""When a table was last looked after; its snapshots do not tell, because they expire."""
+"""Last runs of maintenance on a table, in the registry: its snapshots expire."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def last_runs_of(registry: Registry, table_uuid: str) -> LastRuns:
     return LastRuns() if found is None else msgspec.json.decode(found.body, type=LastRuns)
 
 
-def remember_upkeep(registry: Registry, table_uuid: str, state: LastRuns) -> None:
+def save_last_runs(registry: Registry, table_uuid: str, state: LastRuns) -> None:
     found = registry.get(_STATE + table_uuid)
     with contextlib.suppress(Conflict):  # another pipeline did the same work at the same moment
         registry.put(_STATE + table_uuid, msgspec.json.encode(state), found.version if found else None)

@@ -1,4 +1,4 @@
-"""Files in a table's folder that no retained metadata file leads to: what crashes and lost stages left behind.
+"""Orphans: files in the folder of a table that no retained metadata file leads to, left by crashes and lost stages.
 
 Nothing is taken for an orphan by its name alone. A file must be older than the age guard, because one that is being
 written now has no metadata yet; and the listing must contain every file of the current snapshot, because names that do

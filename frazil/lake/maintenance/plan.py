@@ -1,4 +1,4 @@
-"""What a table needs: decided here from its health and a clock, done elsewhere."""
+"""Maintenance plan: the steps that a table needs, from its health and a clock."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class MaintenanceStep:
     """With rows beyond their years, whether the younger snapshots that hold them go too."""
 
     def body(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"what": self.what, "table": self.table.removeprefix("main."), "why": self.why}
+        body: dict[str, Any] = {"what": self.what, "table": self.table.removeprefix("main."), "why": self.why}
         if self.sort:
-            told["sort"] = list(self.sort)
+            body["sort"] = list(self.sort)
         if self.before is not None:
-            told["before"] = self.before.isoformat()
+            body["before"] = self.before.isoformat()
         if self.all_snapshots:
-            told["all_snapshots"] = True
-        return told
+            body["all_snapshots"] = True
+        return body
 
     @property
     def command(self) -> str:
@@ -59,7 +59,7 @@ def plan_maintenance(
     orphans_sought_at: datetime | None = None,
     retention_applied_at: datetime | None = None,
 ) -> list[MaintenanceStep]:
-    """What the table needs now, in the order to do it: what a step frees, the next ones find.
+    """The steps that the table needs now, in their order: later steps find what earlier ones free.
 
     Orphans are sought by the clock alone, because looking for them is most of the work; without a time of the last
     search there is none in the plan. So are rows beyond their years, and only where the settings allow it.
@@ -87,7 +87,7 @@ def requested_steps(
     sort: tuple[str, ...] = (),
     all_snapshots: bool = False,
 ) -> list[MaintenanceStep]:
-    """The steps of one kind that somebody asks for; a compaction then takes every small file that has a second one."""
+    """The steps of one kind that a caller requests; a compaction then takes every small file that has a second one."""
     if what not in WORDS:
         raise InvalidInput(f"{what!r:.80} is no maintenance", code="bad_maintenance", hint=f"one of {', '.join(WORDS)}")
     unknown = [column for column in sort if column not in spec.row_schema().names]
@@ -103,7 +103,7 @@ def requested_steps(
             return [MaintenanceStep("compact", health.table, files, sort=sort, min_files=1)] if health.files else []
         return _compaction(health, settings.model_copy(update={"min_small_files": 2}))
     if what == "rewrite_manifests":
-        return [MaintenanceStep("rewrite_manifests", health.table, "it was asked for")] if health.manifests > 1 else []
+        return [MaintenanceStep("rewrite_manifests", health.table, "it was requested")] if health.manifests > 1 else []
     if what == "expire":
         return _expiry(health, settings, snapshot_budget=snapshot_budget, now=now)
     if what == "retention":
@@ -114,7 +114,7 @@ def requested_steps(
 
 
 def health_verdict(steps: list[MaintenanceStep]) -> str:
-    """`good`, or what is wrong and the command that helps."""
+    """`good`, or the problems with the commands that repair them."""
     return "; ".join(f"{step.why}: {step.command}" for step in steps) or "good"
 
 

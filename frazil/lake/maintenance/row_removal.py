@@ -1,4 +1,4 @@
-"""Removing rows beyond their years: one commit that takes whole files away, then the snapshots that held them.
+"""Row removal: one commit removes whole files of expired rows, then the snapshots that held them expire.
 
 No row is rewritten. The commit holds for the table as it is at that moment, and finds nothing the second time. Files go
 only after the commit that forgot the last snapshot which named them: a kill in between leaves them to the search for
@@ -76,7 +76,7 @@ def _remove(lake: Lake, name: str, plan: RetentionPlan) -> LakeTable:
                 producer.delete_data_file(file)
         return True
 
-    return lake.change(name, apply)
+    return lake.update_table(name, apply)
 
 
 def _expire(lake: Lake, table: LakeTable, snapshots: Sequence[int]) -> int:

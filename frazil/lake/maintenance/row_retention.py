@@ -1,4 +1,4 @@
-"""Rows beyond their years: which partitions lie wholly before the cut, and which snapshots still hold them.
+"""Row retention: the partitions whose rows are all older than the cut, and the snapshots that still hold them.
 
 A table says by `retention_years` how long it keeps rows, and by its partitions which files hold which time. A file that
 straddles the cut stays until all of it is beyond.
@@ -84,7 +84,7 @@ def no_retention(spec: TableSpec) -> InvalidInput:
     return InvalidInput(
         f"{spec.short_name!r} keeps its rows for ever",
         code="no_retention",
-        hint=f"say for how long: frazil tables alter {spec.short_name} --retention-years 10",
+        hint=f"set the years: frazil tables alter {spec.short_name} --retention-years 10",
     )
 
 
@@ -149,7 +149,7 @@ def is_expired(span: Span | None, cut: datetime) -> bool:
 
 
 def is_dated(table: LakeTable) -> bool:
-    """Whether the partitions of the table tell how old their rows are."""
+    """Whether the partitions of the table show the age of their rows."""
     return _dated_column(table) is not None
 
 
@@ -168,7 +168,7 @@ def _time_field(table: LakeTable) -> tuple[str, int]:
     if column is not None:
         return column, table.iceberg.schema().find_field(column).field_id
     raise InvalidInput(
-        f"the partitions of {table.spec.short_name!r} tell no time: whole files cannot be told to be old",
+        f"the partitions of {table.spec.short_name!r} have no time, so the age of a file is unknown",
         code="no_time_partition",
         hint="retention needs a partition by a date or timestamp: `dt`, day(at) or month(at)",
     )
@@ -242,11 +242,11 @@ def _expiring(
     what a reader or a commit of the last `keep_seconds` needs.
     """
     every = table.every_snapshot()
-    kept = named_snapshots(table, every) | needed_by_readers(every, keep_seconds=keep_seconds, now=now)
+    needed = named_snapshots(table, every) | needed_by_readers(every, keep_seconds=keep_seconds, now=now)
     for snapshot in table.snapshots():
-        kept.add(snapshot.snapshot_id)
+        needed.add(snapshot.snapshot_id)
         if snapshot.watermark is not None:
             break
     recent = now - timedelta(seconds=keep_seconds)
     limit = recent if before is None else min(before, recent)
-    return [known.snapshot_id for known in holders if known.committed_at < limit and known.snapshot_id not in kept]
+    return [known.snapshot_id for known in holders if known.committed_at < limit and known.snapshot_id not in needed]

@@ -1,4 +1,4 @@
-"""Which snapshots may go: routinely beside the commits, by number; and when asked or idle, by number and age."""
+"""Snapshot expiry: by number during commits; by number and age on request or when idle."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def snapshots_over_budget(table: LakeTable, *, budget: int, keep_seconds: float,
         return []
     oldest = lineage[:budget][-1].committed_at
     every = table.every_snapshot()
-    kept = needed_by_readers(every, keep_seconds=keep_seconds, now=now) | named_snapshots(table, every)
-    kept |= set([snapshot.snapshot_id for snapshot in lineage if snapshot.watermark is not None][:1])
-    beyond = [s.snapshot_id for s in every if s.committed_at < oldest and s.snapshot_id not in kept]
-    return beyond if len(beyond) > budget // 4 else []
+    needed = needed_by_readers(every, keep_seconds=keep_seconds, now=now) | named_snapshots(table, every)
+    needed |= set([snapshot.snapshot_id for snapshot in lineage if snapshot.watermark is not None][:1])
+    expired = [s.snapshot_id for s in every if s.committed_at < oldest and s.snapshot_id not in needed]
+    return expired if len(expired) > budget // 4 else []
 
 
 def needed_by_readers(every: Sequence[SnapshotInfo], *, keep_seconds: float, now: datetime) -> set[int]:
     """The rewrites of the last `keep_seconds`, and the snapshot before each: it names all files that were replaced.
 
-    Rows are only ever added otherwise, so that whoever reads a snapshot from before a rewrite reads files of the last
+    Rows are only ever added otherwise, so that a reader of a snapshot from before a rewrite reads files of the last
     one before it. While that one stays, the others may go: a table that commits every second need not keep hundreds of
     snapshots for the sake of a reader, and its commits stay quick.
     """

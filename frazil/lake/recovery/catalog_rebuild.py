@@ -1,7 +1,7 @@
-"""The catalog from the warehouse: every table's folder says by itself what the table is, and its state.
+"""Catalog rebuild: the folder of every table in the warehouse has its name, its declaration and its state.
 
-Only what is missing is registered. What the catalog has stays as it is, so that this does no harm beside a frazil that
-runs; and doing it again after a kill goes on where it was cut off, because a table is one row of the catalog.
+Only missing tables are registered. Tables of the catalog stay as they are, so that this is safe while frazil runs.
+After a kill it continues, because a table is one row of the catalog.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TableFolder:
 
 @dataclass(frozen=True)
 class RebuiltTable:
-    """What became of one table."""
+    """The outcome for one table."""
 
     name: str
     state: str
@@ -75,7 +75,7 @@ class _Unregistered:
     folder: TableFolder
     state: MetadataCandidate
     spec: TableSpec
-    told: RebuiltTable
+    result: RebuiltTable
 
     @property
     def dropped_at(self) -> int | None:
@@ -93,7 +93,7 @@ class _Unregistered:
 
     @property
     def hidden_at(self) -> int:
-        """The same whoever asks, so that two repairs at once do not hide the table twice."""
+        """The same in every process, so that two repairs at once do not hide the table twice."""
         unmarked = self.state.metadata.last_updated_ms * 1_000_000 + self.state.metadata.table_uuid.int % 1_000_000
         return self.dropped_at or unmarked
 
@@ -103,7 +103,7 @@ class _Unregistered:
 
 
 def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float = 0.0) -> list[RebuiltTable]:
-    """Register every table of the warehouse that the catalog lacks. With `dry_run` only what would be done comes back.
+    """Register every table of the warehouse that the catalog lacks. With `dry_run` nothing is changed.
 
     A folder that changed within `settled_seconds` is left alone: somebody may be making that table now, and would take
     a name that is there already for another's.
@@ -125,7 +125,9 @@ def repair_catalog(lake: Lake, *, dry_run: bool = False, settled_seconds: float 
         if isinstance(judged, RebuiltTable):
             found.append(judged)
         elif folder.changed_at > settled:
-            found.append(replace(judged.told, state="too_new", note="it is being made now; run this again in a minute"))
+            found.append(
+                replace(judged.result, state="too_new", note="it is being made now; run this again in a minute")
+            )
         else:
             unregistered.append(judged)
     found += [_without_folder(io, name, location) for name, location in known.values()]
@@ -158,22 +160,22 @@ def _folder_of(metadata_location: str) -> str:
 
 
 def _known(io: FileIO, folder: TableFolder, name: str, location: str) -> RebuiltTable:
-    """What the catalog has, in its own state; looked at only to tell about it."""
+    """A table of the catalog. It stays as it is, and is only reported."""
     state = "dropped" if name.startswith(f"{DROPPED_NAMESPACE}.") else "already_there"
     states, _ = read_states(io, [location])
     if not states:
         note = "the metadata file that the catalog names is gone or unreadable: restore it from a backup"
         return RebuiltTable(name, "damaged", folder.location, location, note=note)
-    told = _told(states[0], name, state)
+    result = _rebuilt(states[0], name, state)
     if DECLARATION not in states[0].metadata.properties:
-        return replace(told, state="foreign")
+        return replace(result, state="foreign")
     # A commit that has not swapped yet is one ahead. A second one was made by somebody who saw the first as current.
     newest = max(folder.files, key=lambda file: number_of(file.rpartition("/")[2]))
     ahead = number_of(newest.rpartition("/")[2]) - states[0].number
     if ahead >= 2 and any(newer.descends_from(states[0]) for newer in read_states(io, [newest])[0]):
         note = f"the warehouse is {ahead} commits ahead: the catalog is an older copy. Move it away and run this again"
-        return replace(told, state="behind", note=note)
-    return told
+        return replace(result, state="behind", note=note)
+    return result
 
 
 def _without_folder(io: FileIO, name: str, location: str) -> RebuiltTable:
@@ -182,7 +184,7 @@ def _without_folder(io: FileIO, name: str, location: str) -> RebuiltTable:
         states, _ = read_states(io, [location])
     if states:
         state = "already_there" if DECLARATION in states[0].metadata.properties else "foreign"
-        return _told(states[0], name, state)
+        return _rebuilt(states[0], name, state)
     note = "the catalog has it and the warehouse has not: restore its files from a backup"
     return RebuiltTable(name, "damaged", _folder_of(location), location, note=note)
 
@@ -196,25 +198,25 @@ def _judged(io: FileIO, folder: TableFolder) -> RebuiltTable | _Unregistered:
         return RebuiltTable(name, "damaged", folder.location, unreadable=tuple(torn), note=note)
     chosen, missing = _whole(io, last)
     if DECLARATION not in chosen.metadata.properties:
-        return _told(chosen, name, "foreign")
+        return _rebuilt(chosen, name, "foreign")
     try:
         spec = parse_table(msgspec.json.decode(chosen.metadata.properties[DECLARATION]))
     except (FrazilError, msgspec.DecodeError) as error:
         note = f"its declaration is not one of this version: {error}"
-        return replace(_told(chosen, name, "damaged"), note=note)
-    told = replace(
-        _told(chosen, spec.name, "registered"),
+        return replace(_rebuilt(chosen, name, "damaged"), note=note)
+    result = replace(
+        _rebuilt(chosen, spec.name, "registered"),
         unreadable=tuple(torn),
         rivals=tuple(state.location for state in last if state is not chosen),
         missing_files=missing.files,
     )
     if path_of(chosen.metadata.location.rstrip("/")) != path_of(folder.location):
         note = f"it was moved: its files say that they lie in {chosen.metadata.location}. Put the folder there"
-        return replace(told, state="damaged", note=note)
+        return replace(result, state="damaged", note=note)
     if missing.manifests:
         note = f"{missing.manifests} manifests of its last snapshot are gone, {missing.example} for one: restore them"
-        return replace(told, state="damaged", note=note)
-    return _Unregistered(folder, chosen, spec, told)
+        return replace(result, state="damaged", note=note)
+    return _Unregistered(folder, chosen, spec, result)
 
 
 def _whole(io: FileIO, last: list[MetadataCandidate]) -> tuple[MetadataCandidate, Missing]:
@@ -228,17 +230,17 @@ def _whole(io: FileIO, last: list[MetadataCandidate]) -> tuple[MetadataCandidate
     return looked[0]
 
 
-def _told(state: MetadataCandidate, name: str, word: str) -> RebuiltTable:
-    current = state.metadata.current_snapshot()
+def _rebuilt(candidate: MetadataCandidate, name: str, state: str) -> RebuiltTable:
+    current = candidate.metadata.current_snapshot()
     return RebuiltTable(
         name=name,
-        state=word,
-        location=state.metadata.location,
-        metadata=state.location,
+        state=state,
+        location=candidate.metadata.location,
+        metadata=candidate.location,
         rows=int(summary_of(current).get("total-records") or 0) if current else 0,
-        snapshots=len(state.metadata.snapshots),
-        columns=len(state.metadata.schema().fields),
-        watermark=state.watermark,
+        snapshots=len(candidate.metadata.snapshots),
+        columns=len(candidate.metadata.schema().fields),
+        watermark=candidate.watermark,
     )
 
 
@@ -246,12 +248,12 @@ def _registered(lake: Lake, io: FileIO, tables: list[_Unregistered], *, dry_run:
     """Of each name the newest becomes the table. The others come back as dropped, as do those that were."""
     taken = set(lake.names())
     for table in sorted(tables, key=lambda table: table.age, reverse=True):
-        name, told = table.spec.name, table.told
+        name, result = table.spec.name, table.result
         if table.dropped_at is None and name in taken and table.never_used:
-            yield replace(told, state="leftover", note="never used, and another table has its name")
+            yield replace(result, state="leftover", note="never used, and another table has its name")
             continue
         if table.dropped_at is not None or name in taken:
-            name, told = hidden_name(name, table.hidden_at), replace(told, state="dropped")
+            name, result = hidden_name(name, table.hidden_at), replace(result, state="dropped")
         else:
             taken.add(name)
         if not dry_run:
@@ -259,14 +261,16 @@ def _registered(lake: Lake, io: FileIO, tables: list[_Unregistered], *, dry_run:
             done = lake.register(name, _numbered(io, table.state))
             crash_point("after_register")
             if not done:
-                told = replace(told, state="already_there", note="another took the name meanwhile")
-        if told.missing_files:
-            told = replace(told, state="damaged", note=f"{told.missing_files} of its data files are gone: restore them")
-        yield told
+                result = replace(result, state="already_there", note="another table took the name meanwhile")
+        if result.missing_files:
+            result = replace(
+                result, state="damaged", note=f"{result.missing_files} of its data files are gone: restore them"
+            )
+        yield result
 
 
 def _numbered(io: FileIO, state: MetadataCandidate) -> str:
-    """The file to register. A copy has no number, and commits would begin to count anew: it becomes a commit's file."""
+    """The file to register. A copy has no number, and commits would count from 0 again: it becomes a commit's file."""
     if not state.is_copy:
         return state.location
     number = max((number_of(file) for file in state.log), default=-1) + 2

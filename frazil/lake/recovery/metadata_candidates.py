@@ -1,8 +1,8 @@
-"""Which metadata file of a table's folder is the table, when no catalog says so.
+"""Metadata candidates: the metadata files of a folder that may be the table, when no catalog names one.
 
 Commits number their files, each one more than the file it was made from, and a file names its predecessors in its log.
-A commit that lost its race, or died before the swap, leaves a file that never was current. It is told from the others
-by this: whoever builds on a state has seen it to be current. So a file that another one names was current once, and is
+A commit that lost its race, or died before the swap, leaves a file that never was current. It is recognized
+by this: a commit builds only on a state that is current. So a file that another one names was current once, and is
 over; and where a chain has gone on past a number, any other file of that number was never current.
 
 What is left is the end of the chain, and sometimes a rival of the same number. Either is whole in itself: rows and
@@ -12,22 +12,19 @@ lies below it.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 
+from frazil.lake.catalog.iceberg_files import DAMAGED
 from frazil.lake.catalog.table import WATERMARK
 
 _NUMBERED = re.compile(r"(?P<number>\d+)-[0-9a-f-]+(\.gz)?\.metadata\.json(\.gz)?")
 _COPY = re.compile(r"v\d+(\.gz)?\.metadata\.json")
-_TORN = (ValueError, KeyError, EOFError, zlib.error, gzip.BadGzipFile, ValidationError)
 MAX_READ = 200
 """So many files of a folder are read, the highest numbers first; a log names 20."""
 
@@ -96,7 +93,7 @@ def read_states(io: FileIO, locations: Iterable[str]) -> tuple[list[MetadataCand
             states.append(MetadataCandidate(location, FromInputFile.table_metadata(io.new_input(location))))
         except FileNotFoundError:
             continue
-        except _TORN:
+        except DAMAGED:
             torn.append(location)
     return states, torn
 
@@ -106,14 +103,14 @@ def newest_candidates(states: Sequence[MetadataCandidate]) -> list[MetadataCandi
     numbered = [state for state in states if not state.is_copy]
     over = {file for state in numbered for file in state.log}
     ends = [state for state in numbered if state.file not in over]
-    ends = [state for state in ends if not any(_went_past(other, state) for other in ends)]
+    ends = [state for state in ends if not any(_supersedes(other, state) for other in ends)]
     # A copy that is ahead of every commit's file is of a state whose own file is gone.
     furthest = max((state.progress for state in numbered), default=(-1, -1, -1))
     ends += [state for state in states if state.is_copy and state.progress > furthest]
     return sorted(ends, key=lambda state: (state.progress, state.number, state.file), reverse=True)
 
 
-def _went_past(other: MetadataCandidate, lost: MetadataCandidate) -> bool:
+def _supersedes(other: MetadataCandidate, lost: MetadataCandidate) -> bool:
     """Whether the chain that led to `other` has another file than `lost` at its number."""
     if lost.log and lost.log[-1] in other.log[:-1]:
         return True

@@ -1,4 +1,4 @@
-"""Which files of a table's current snapshot are not there: by one listing of its folder, not a look at each file."""
+"""Missing files of a table's current snapshot, found by one listing of its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mending a table by a person's decision: the only commits, besides those of events, that move the watermark.
+"""Watermark repair by a person's decision: the only commits, besides those of events, that move the watermark.
 
 Both keep the rule that a watermark stands twice, in the properties and in the newest marked snapshot.
 """
@@ -28,7 +28,7 @@ LOST = "frazil.lost-ranges"
 
 
 def repair_id(table: LakeTable) -> str:
-    """Another text after each repair: whoever keeps something derived from the stream makes it anew."""
+    """Changes with each repair: what is derived from the stream is then built again."""
     return table.properties.get(REPAIR, "")
 
 
@@ -91,7 +91,7 @@ def restate_watermark(lake: Lake, name: str) -> tuple[LakeTable, int]:
     current = table.iceberg.metadata.current_snapshot()
     sequence_number = (current.sequence_number or 0) if current else 0
     repair = f"repair-{uuid.uuid4().hex[:12]}"
-    mended = lake.set_properties(
+    repaired = lake.set_properties(
         name, {WATERMARK: str(watermark), WATERMARK_SEQUENCE: str(sequence_number), REPAIR: repair}
     )
-    return mended, watermark
+    return repaired, watermark

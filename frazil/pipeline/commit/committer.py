@@ -1,7 +1,7 @@
-"""One table's commit loop: the next range of the stream becomes one snapshot, exactly once.
+"""Committer of one table: the next range of the stream becomes one snapshot, exactly once.
 
 The only truth is the table's watermark. A committer that dies anywhere leaves nothing that its successor has to know:
-it reads the watermark, reads the stream from there, and goes on. Acknowledgements and leases of the bus play no part.
+it reads the watermark and continues with the stream from there.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from frazil.events import (
 )
 from frazil.events.declaration import entity_of
 from frazil.lake.commit import Outcome
-from frazil.pipeline.commit.isolation import control_row, isolate
+from frazil.pipeline.commit.isolation import RefusedEvent, control_row, isolate
 from frazil.pipeline.commit.row_errors import RowsRefused
 from frazil.pipeline.commit.suspects import Suspects, lost_with
-from frazil.pipeline.commit.target import Commit, CommitTarget, TableState
+from frazil.pipeline.commit.target import Commit, CommitTarget, CommitTimes, TableState
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -65,7 +65,7 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class Committed:
-    """What one cycle did."""
+    """The result of one cycle."""
 
     batch: str
     rows: int
@@ -75,9 +75,10 @@ class Committed:
     messages: int
     watermark: int
     token: str
-    """Reached by now: whoever holds an older token of this table sees their write."""
+    """The token that is reached: an older token of this table is visible."""
     snapshot_id: int | None
     seconds: float
+    times: CommitTimes
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class Committer:
         held = self._held(base)
         if held is not None:
             ahead, deliveries = None, _first(deliveries, held, lo)
+        is_smallest = len(_first(deliveries, 1, lo)) == len(deliveries)
         counted, hi = complete_messages(deliveries)
         if not deliveries or hi <= lo:
             return None
@@ -162,6 +164,7 @@ class Committer:
         if sequence_of(base.watermark) != lo:
             return None  # another committer was here; begin again from where it left the table
         dead = await self._dead_from(base)
+        times = CommitTimes()
         for _ in range(_STAGE_TRIES):
             schema = base.spec.row_schema()
             if ahead is not None and ahead.decoded.schema.equals(schema):
@@ -171,12 +174,12 @@ class Committer:
             verdict = await self._blocking(partial(self._judge, base, batch))
             counts = verdict == IS_NEW
             new = counts & ~np.isin(batch.events["_seq"].to_numpy(), list(dead)) if dead else counts
-            kept = batch.events if new.all() else batch.events.filter(pa.array(new))
-            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), kept)
+            rows_to_commit = batch.events if new.all() else batch.events.filter(pa.array(new))
+            commit = Commit(_batch_id(lo, hi), base.watermark, first_position(hi), rows_to_commit, times)
             try:
                 outcome, after = await self._commit(base, commit, messages=hi - lo)
             except RowsRefused as error:
-                dead |= await self._refused(base, kept, error, messages=hi - lo)
+                dead |= await self._refused(base, rows_to_commit, error, messages=hi - lo, is_smallest=is_smallest)
                 continue
             if outcome is not Outcome.STAGE_AGAIN:
                 break
@@ -199,7 +202,7 @@ class Committer:
         self._committed = after
         return Committed(
             batch=commit.batch,
-            rows=kept.num_rows,
+            rows=rows_to_commit.num_rows,
             duplicates=int((~counts).sum()),
             dead_letters=int((counts & ~new).sum()),
             messages=hi - lo,
@@ -207,11 +210,12 @@ class Committer:
             token=str(Token.of(token_name(base), self._stream.identity, commit.watermark - 1)),
             snapshot_id=after.snapshot_id,
             seconds=time.monotonic() - started,
+            times=times,
         )
 
     async def _check(self, base: TableState) -> None:
-        """Refuse a bus that contradicts the table: skipping over the difference would lose events silently."""
-        repair = f"`frazil repair bus {base.spec.short_name}` tells what is lost and goes on from there"
+        """Raise if the bus contradicts the table: to skip the difference would lose events silently."""
+        repair = f"`frazil repair bus {base.spec.short_name}` shows what is lost and continues from there"
         if self._stream.identity != base.stream_identity:
             raise BusReplaced(f"the stream of {base.name} is another one than the table was fed from", hint=repair)
         lo = sequence_of(base.watermark)
@@ -243,10 +247,13 @@ class Committer:
                 self._ahead.cancel()
             raise
 
-    async def _refused(self, base: TableState, rows: pa.Table, error: RowsRefused, *, messages: int) -> set[int]:
+    async def _refused(
+        self, base: TableState, rows: pa.Table, error: RowsRefused, *, messages: int, is_smallest: bool
+    ) -> set[int]:
         """Find the rows that cannot be staged and write them to the dead letters; their positions.
 
-        None at all where the whole passes by now. Raises where every half passes and the whole does not.
+        None at all where the whole passes by now. Where every part passes and the whole does not, fewer messages are
+        tried next; a batch that cannot have fewer (`is_smallest`) leaves its second half to the dead letters.
         """
 
         async def attempt(part: pa.Table) -> RowsRefused | None:
@@ -267,10 +274,17 @@ class Committer:
         await self._blocking(self._target.forget_attempts)
         if found is None:
             return set()
-        if not found:
+        if not found and not is_smallest:
             if self._suspects is not None:
                 self._suspects.too_large(base.name, messages)
             raise error
+        if not found:
+            too_large = RowsRefused(
+                f"one message of {rows.num_rows:,} events cannot be staged as a whole: {error.message}",
+                code="batch_too_large",
+                hint="resend them: they go in smaller requests",
+            )
+            found = [RefusedEvent(rows.slice(rows.num_rows // 2), too_large)]
         now = datetime.now(UTC)
         letters = [letter for part in found for letter in part.letters(base.spec, now)]
         await self._blocking(lambda: self._target.add_dead_letters(base, letters))
@@ -375,7 +389,7 @@ class Committer:
         try:
             await self._stream.trim(sequence_of(table.watermark))
         except Unavailable as error:
-            log.warning("could not trim the bus: %s", error, extra={"table": table.name})
+            log.warning("bus trim failed: %s", error, extra={"table": table.name})
         crash_point("after_trim")
 
     async def _blocking(self, call: Callable[[], _T]) -> _T:
@@ -383,7 +397,7 @@ class Committer:
 
 
 def token_name(table: TableState) -> str:
-    """Under which name tokens speak of the table: a history goes by the name of its entity."""
+    """The name of the table in tokens: a history has the name of its entity."""
     return entity_of(table.name) if table.spec.kind == "history" else table.name
 
 

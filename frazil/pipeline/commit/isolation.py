@@ -6,6 +6,7 @@ engine, the catalog and the store are known to work, and if it fails once more a
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec
 from frazil.events.decoding import raw_data
-from frazil.lake.commit import DeadLetter
+from frazil.lake.derived import DeadLetter
 from frazil.pipeline.commit.row_errors import RowsRefused
 
 MAX_ATTEMPTS = 256
 """A stage takes 0.1 to 0.3 s: a table is busy with one batch for a minute at most. What is still in parts of several
 rows by then is refused as it is; a part of good rows among it commits when it is sent again."""
 _REASON_CHARACTERS = 1000
+_FOLDERS = re.compile(r"\S*/(?=\S)")
+"""Readers of dead letters do not see where files are."""
 
 Attempt = Callable[[pa.Table], Awaitable[RowsRefused | None]]
 """Stage these rows for nobody: None, or why they cannot be. Raises for trouble that is not theirs."""
@@ -37,7 +40,7 @@ class RefusedEvent:
     error: RowsRefused
 
     def letters(self, spec: TableSpec, failed_at: datetime) -> list[DeadLetter]:
-        code, reason = self.error.code, self.error.message[:_REASON_CHARACTERS]
+        code, reason = self.error.code, _FOLDERS.sub("", self.error.message)[:_REASON_CHARACTERS]
         return [
             DeadLetter(
                 position=row["_seq"],

@@ -5,7 +5,9 @@ Nothing is decided by this alone: what may be of the rows is tried again in halv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -40,6 +42,12 @@ _TROUBLE = (
     "Too many open files",
 )
 _S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+_NAMED_OUT_OF_MEMORY = re.compile(rf"(?:^|: ){re.escape(_OUT_OF_MEMORY)}(?::|$)", re.MULTILINE)
+_QUOTED = re.compile(r"""\S*/\S*|'[^'\n]*'|"[^"\n]*"|`[^`\n]*`""")
+"""Where an error repeats a value of a row: in paths, which have no white space, and in quotes. No value may pass for
+an error of the engine. What this hides of a real one is found by the control row, which fails too."""
+_MAX_CAUSES = 32
 
 
 def may_be_of_rows(error: BaseException) -> bool:
@@ -47,8 +55,8 @@ def may_be_of_rows(error: BaseException) -> bool:
     links = list(_chain(error))
     if any(isinstance(link, OSError | MemoryError) or _is_without_answer(link) for link in links):
         return False
-    text = "\n".join(_told(link) for link in links)
-    if any(word in text for word in _TROUBLE):
+    text = _QUOTED.sub(" ", "\n".join(_error_text(link) for link in links))
+    if any(name in text for name in _TROUBLE):
         return False
     # A store refuses a name or a size by 400; all its other answers are of the store.
     return _S3 not in text or "Status Code: 400" in text
@@ -61,7 +69,15 @@ def _is_without_answer(error: BaseException) -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the JVM ran out of memory, and is not to be trusted any longer even where it answers."""
-    return any("java.lang.OutOfMemoryError" in _told(link) for link in _chain(error))
+    for link in _chain(error):
+        classes = _java_classes(link)
+        if classes is None:
+            found = _NAMED_OUT_OF_MEMORY.search(_QUOTED.sub(" ", _error_text(link))) is not None
+        else:
+            found = _OUT_OF_MEMORY in classes
+        if found:
+            return True
+    return False
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -71,15 +87,30 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__
 
 
-def _told(error: BaseException) -> str:
-    """Its words, with the causes and stack traces of Java behind it."""
+def _java_classes(error: BaseException) -> list[str] | None:
+    """The classes of the Java exception and of its causes; None where there is none, or the JVM does not answer."""
+    java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if java is None:
+        return None
+    classes: list[str] = []
+    try:
+        while java is not None and len(classes) < _MAX_CAUSES:
+            classes.append(str(java.getClass().getName()))
+            java = java.getCause()
+    except (Py4JError, OSError, AttributeError):
+        return None
+    return classes
+
+
+def _error_text(error: BaseException) -> str:
+    """The text of the error, with the causes and stack traces of Java."""
     if isinstance(error, Py4JJavaError):
         try:
             return str(error)
-        except (Py4JError, OSError):  # the JVM is gone, and the words with it
+        except (Py4JError, OSError):  # the JVM is gone, and the text with it
             return "java.net."
-    words = [str(error), str(getattr(error, "_stackTrace", "") or ""), str(getattr(error, "_desc", "") or "")]
-    return "\n".join(words)
+    texts = [str(error), str(getattr(error, "_stackTrace", "") or ""), str(getattr(error, "_desc", "") or "")]
+    return "\n".join(texts)
 
 
 class RowsRefused(Unavailable):

@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Suspect:
-    """What is known of a table that is held back."""
+    """A table that is held back."""
 
     code: str
     """Why: `engine_lost`, or `stage_failed` where a batch is too large to be staged as one."""
@@ -72,13 +72,13 @@ class Suspect:
                 total += times
         return total
 
-    def told(self) -> dict[str, Any]:
-        """What the report says of the table."""
+    def body(self) -> dict[str, Any]:
+        """The field `held_back` of the table in the status file."""
         return {"code": self.code, "messages": self.messages, "losses": self.losses}
 
     def reason(self, name: str) -> str:
-        why = "the engine was lost amid its work" if self.losses else "a batch was too large to be staged"
-        return f"{name} is held back since {why}"
+        why = "the engine was lost while it was staged" if self.losses else "a batch was too large to be staged"
+        return f"{name} is held back: {why}"
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Suspects:
             self._is_taken = True
         finally:
             self._waiting -= 1
-            self._tell()
+            self._wake_waiters()
 
     async def _until(self, is_free: Callable[[], bool]) -> None:
         while not is_free():
@@ -217,9 +217,9 @@ class Suspects:
             self._is_taken = False
         else:
             self._shared -= 1
-        self._tell()
+        self._wake_waiters()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -232,7 +232,7 @@ class Suspects:
             crash_point("before_suspects_replace")
             temporary.replace(self._path)
         except OSError as error:  # a full disk costs the next process what this one knew, and no event
-            log.warning("cannot write down which tables are held back: %s", error)
+            log.warning("write of held-back tables failed: %s", error)
 
 
 def fold_of(entity: str) -> str:
@@ -246,9 +246,9 @@ def _blamed(known: Suspect | None, flight: _Flight) -> Suspect:
     if flight.is_alone and flight.span.first >= 0:
         text = f"{flight.span.first}-{flight.span.last}"
         spans[text] = spans.pop(text, 0) + 1
-    kept = dict(list(spans.items())[-_SPANS_KEPT:])
+    newest = dict(list(spans.items())[-_SPANS_KEPT:])
     return replace(
-        suspect, code=ENGINE_LOST, messages=max(1, flight.messages // 2), losses=suspect.losses + 1, spans=kept
+        suspect, code=ENGINE_LOST, messages=max(1, flight.messages // 2), losses=suspect.losses + 1, spans=newest
     )
 
 
@@ -261,7 +261,7 @@ def _read(path: Path) -> dict[str, Suspect]:
 
 
 def lost_with(suspect: Suspect | None, rows: pa.Table, dead: Iterable[int]) -> RowsRefused | None:
-    """Why these rows are not to be staged together: the engine was lost with some of them."""
+    """The error if these rows may not be staged together, because the engine was lost with some of them."""
     if suspect is None or rows.num_rows == 0:
         return None
     losses = suspect.losses_in(Span.of(rows), dead)

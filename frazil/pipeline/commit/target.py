@@ -1,11 +1,12 @@
-"""Where a committer commits to: a table that can be staged to and published, exactly once per range of the stream."""
+"""Commit target: a table that a committer stages to and publishes, exactly once per range of the stream."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -21,16 +22,8 @@ from frazil.crash import crash_point
 from frazil.errors import Unavailable
 from frazil.events.declaration import TableSpec, count_partitions
 from frazil.lake.catalog import BATCH, PREVIOUS_WATERMARK, WATERMARK, Lake, LakeTable
-from frazil.lake.commit import (
-    DeadLetter,
-    Outcome,
-    add_dead_letters,
-    audit,
-    dead_letters_table,
-    dead_positions,
-    make_durable,
-    publish_stage,
-)
+from frazil.lake.commit import Outcome, audit, make_durable, publish_stage
+from frazil.lake.derived import DeadLetter, add_dead_letters, dead_letters_table, dead_positions
 from frazil.lake.maintenance import snapshots_over_budget
 from frazil.pipeline.commit.row_errors import RowsRefused, may_be_of_rows
 
@@ -38,7 +31,7 @@ _ATTEMPT = "attempt-"
 
 
 class TableState(Protocol):
-    """What a committer must know of the table to decide what comes next."""
+    """The state of a table that a committer decides by."""
 
     @property
     def name(self) -> str: ...
@@ -54,6 +47,15 @@ class TableState(Protocol):
     def snapshot_id(self) -> int | None: ...
 
 
+@dataclass
+class CommitTimes:
+    """The time that a target spent on a range, over all its tries."""
+
+    stage_seconds: float = 0.0
+    publish_seconds: float = 0.0
+    """Audit, fsync and swap."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """One range of the stream on its way into the table."""
@@ -62,9 +64,11 @@ class Commit:
     previous_watermark: int
     watermark: int
     rows: pa.Table
+    times: CommitTimes = field(default_factory=CommitTimes, compare=False)
+    """The target adds to it."""
 
     def summary(self) -> dict[str, str]:
-        """What the snapshot says about itself."""
+        """The fields that the snapshot's summary gets."""
         return {
             BATCH: self.batch,
             WATERMARK: str(self.watermark),
@@ -76,7 +80,7 @@ class CommitTarget(Protocol):
     """Blocking calls, made from one thread at a time."""
 
     def load(self) -> TableState:
-        """The table as it is now. Raises `WatermarkTorn` when it was moved by another hand."""
+        """The table as it is now. Raises `WatermarkTorn` when its watermark was not moved by frazil."""
 
     def ids_since(self, received_at: datetime) -> Iterator[pa.RecordBatch]:
         """`_id`, `_seq`, `_received_at` of the committed rows received since then."""
@@ -88,7 +92,7 @@ class CommitTarget(Protocol):
         """Stage these rows for nobody. Raises as `commit` does: `RowsRefused` where it may be because of the rows."""
 
     def forget_attempts(self) -> None:
-        """Take away what attempts have left."""
+        """Expire the snapshots that attempts have left."""
 
     def dead_positions(self, base: TableState) -> set[int]:
         """The positions at or above the watermark that have a dead letter already."""
@@ -97,7 +101,7 @@ class CommitTarget(Protocol):
         """Write those that are not written yet, if the table is still at `base`; how many."""
 
     def tidy(self, *, keep_snapshots: int) -> int:
-        """Let go of snapshots beyond the budget; returns how many."""
+        """Expire snapshots beyond the budget; returns how many."""
 
 
 class SparkCommitTarget:
@@ -122,11 +126,15 @@ class SparkCommitTarget:
     def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         table = base if isinstance(base, LakeTable) else self.load()
         crash_point("before_stage")
+        began = time.monotonic()
         try:
             self._stage(commit.rows, commit.batch, commit.summary())
         except CommitLost:  # maintenance committed while Spark was writing: as if it had done so a moment later
             return Outcome.STAGE_AGAIN, self._lake.table(self._name)
+        finally:
+            commit.times.stage_seconds += time.monotonic() - began
         crash_point("after_stage_before_publish")
+        began = time.monotonic()
         staged = self._lake.table(self._name)
         if staged.snapshot_id != table.snapshot_id:
             return Outcome.STAGE_AGAIN, staged
@@ -134,6 +142,7 @@ class SparkCommitTarget:
         make_durable(staged, snapshot)
         crash_point("after_audit_before_publish")
         published = publish_stage(self._lake, table, snapshot, commit.watermark, staged=staged)
+        commit.times.publish_seconds += time.monotonic() - began
         crash_point("after_publish_before_trim")
         return published.outcome, published.table
 
@@ -288,17 +297,17 @@ class CommitLost(Unavailable):
 
 @contextmanager
 def spark_errors(doing: str, *, code: str) -> Iterator[None]:
-    """Spark's errors in frazil's words. That the JVM itself is gone stays what it is: only a new process helps."""
+    """Translates Spark's errors. The error of a JVM that is gone is left as it is: only a new process helps."""
     try:
         yield
     except Py4JNetworkError:
         raise
     except (Py4JJavaError, PySparkException) as error:
         java = error.java_exception if isinstance(error, Py4JJavaError) else None
-        said = str(java.toString() if java is not None else error).strip() or type(error).__name__
-        lost = said.startswith("org.apache.iceberg.exceptions.CommitFailedException")
+        text = str(java.toString() if java is not None else error).strip() or type(error).__name__
+        lost = text.startswith("org.apache.iceberg.exceptions.CommitFailedException")
         raise (CommitLost if lost else Unavailable)(
-            f"cannot {doing}: {said.splitlines()[0][:300]}",
+            f"cannot {doing}: {text.splitlines()[0][:300]}",
             code=code,
             hint="it is tried again; if it stays, check the warehouse, the catalog's database and the pipeline's log",
         ) from error

@@ -8,7 +8,7 @@ from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
     from frazil.pipeline.embeddings.embed_trigger import EmbedTrigger as EmbedTrigger
-    from frazil.pipeline.embeddings.handler import Embeddings as Embeddings
+    from frazil.pipeline.embeddings.handler import EmbeddingJobs as EmbeddingJobs
     from frazil.pipeline.embeddings.model_choice import check_model as check_model
     from frazil.pipeline.embeddings.model_choice import model_of as model_of
 

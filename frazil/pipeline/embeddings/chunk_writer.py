@@ -1,4 +1,4 @@
-"""Chunks on their way into files: those with a vector into the one table, those without into the other."""
+"""Chunk writer: chunks with a vector go to files of one table, chunks without to files of another."""
 
 from __future__ import annotations
 

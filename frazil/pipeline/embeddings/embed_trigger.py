@@ -16,7 +16,7 @@ from frazil.requests import EMBED, EmbedRequest
 
 @dataclass(frozen=True)
 class _Run:
-    """A run of a table: one that came to its end, or one that was asked for."""
+    """A run of a table: a finished one, or a submitted one."""
 
     at: datetime
     rows: int
@@ -33,7 +33,7 @@ class EmbedTrigger(TableTrigger):
         super().__init__(lake, EMBED.name, is_on=settings.embed_seconds > 0)
         self._every = timedelta(seconds=settings.embed_seconds)
         self._after_rows = settings.embed_after_rows
-        self._asked: dict[str, _Run] = {}
+        self._submitted: dict[str, _Run] = {}
         self._locations: Mapping[str, str] = {}
 
     def subjects(self, locations: Mapping[str, str]) -> Mapping[str, object]:
@@ -50,14 +50,14 @@ class EmbedTrigger(TableTrigger):
         state = embedded_up_to(embeddings_table(self._lake, subject), model_of(table.spec))
         if state is not None and (state.table, state.snapshot_id) == (table.uuid, table.snapshot_id):
             return True
-        runs = [self._asked[subject]] if subject in self._asked else []
+        runs = [self._submitted[subject]] if subject in self._submitted else []
         if state is not None and state.table == table.uuid:
             runs.append(_Run(state.at, state.rows))
         last = max(runs, key=lambda run: run.at, default=None)
         if last is None or now - last.at >= self._every or abs(table.rows - last.rows) >= self._after_rows:
             params = EmbedRequest(table=subject).params()
             submit_job(self._lake.registry, EMBED.name, subject, params, asked_by="cadence")
-            self._asked[subject] = _Run(now, table.rows)
+            self._submitted[subject] = _Run(now, table.rows)
         return False
 
 

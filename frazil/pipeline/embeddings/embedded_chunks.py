@@ -1,4 +1,4 @@
-"""What has a vector already: the keys of the chunks in the table of vectors, as a task sees them.
+"""Embedded chunks: the keys of the chunks that have a vector already, as a task sees them.
 
 The keys of a file never change, so a worker process reads each file once and keeps its keys: 16 bytes for the chunk, 16
 for its content.
@@ -33,7 +33,7 @@ class KnownFiles:
     refused_files: tuple[FileRange, ...]
     version: str
     is_rewrite: bool = False
-    """All chunks are written anew: those that have a vector with the vector that they have."""
+    """All chunks are written again, those that have a vector with that vector."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def _keys(plan: FilePlan, file: FileRange, version: str) -> _FileKeys:
 
 
 def _forget_all_but(files: KnownFiles) -> None:
-    kept = {(file.path, files.version) for file in (*files.vector_files, *files.refused_files)}
-    for other in _read.keys() - kept:
+    needed = {(file.path, files.version) for file in (*files.vector_files, *files.refused_files)}
+    for other in _read.keys() - needed:
         del _read[other]
 
 

@@ -1,6 +1,6 @@
-"""An embedding job from its request to its report: look, embed, publish, piece by piece. Doing it again finishes it.
+"""Handler of embedding jobs: find new rows, embed and publish them, piece by piece. Doing a job again finishes it.
 
-What is published is not embedded again: whoever continues finds the chunks that have a vector. Only when all rows of a
+What is published is not embedded again: the next try finds the chunks that have a vector. Only when all rows of a
 snapshot were looked at does the table of vectors remember so, in the commit of the last of them.
 """
 
@@ -40,7 +40,7 @@ _TURN_SECONDS = 60.0
 """After so long a job lets others go first, if any wait."""
 
 
-class Embeddings:
+class EmbeddingJobs:
     def __init__(
         self, lake: Lake, tasks: Tasks, models: Mapping[str, ModelSettings], *, piece_rows: int | None = None
     ) -> None:
@@ -59,27 +59,27 @@ class Embeddings:
 class _Run:
     """One try of one job."""
 
-    def __init__(self, embeddings: Embeddings, job: Job, asked: EmbedRequest) -> None:
-        self._lake = embeddings.lake
-        self._tasks = embeddings.tasks
-        self._models = embeddings.models
-        self._piece_rows = embeddings.piece_rows
+    def __init__(self, jobs: EmbeddingJobs, job: Job, request: EmbedRequest) -> None:
+        self._lake = jobs.lake
+        self._tasks = jobs.tasks
+        self._models = jobs.models
+        self._piece_rows = jobs.piece_rows
         self._job = job
-        self._asked = asked
+        self._request = request
         self._began = time.monotonic()
         self._tally = Tally()
 
     def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
-        table = self._lake.table(self._asked.table)
-        name = check_model(table.spec, self._asked)
+        table = self._lake.table(self._request.table)
+        name = check_model(table.spec, self._request)
         spec = None if name == OWN else self._spec(name)
         self._embeddings = self._lake.create_bulk(embeddings_spec(table.spec))
         self._refused = self._lake.create_bulk(refused_embeddings_spec(table.spec))
         crash_point("after_embed_declare")
-        if self._asked.retry:
+        if self._request.retry:
             self._embeddings, self._refused = forget_refusals(self._lake, table.name, name, self._job.id)
         while True:
-            table = self._lake.table(self._asked.table)
+            table = self._lake.table(self._request.table)
             recipe = self._recipe(table, name, spec)
             plan = plan_rows(table, self._embeddings, recipe, piece_rows=self._rows_of_piece(recipe))
             published = self._tally.published
@@ -93,10 +93,14 @@ class _Run:
         report = self._tally.body(recipe, plan, time.monotonic() - self._began)
         if not finished:
             rest = submit_job(
-                self._lake.registry, EMBED.name, self._job.subject, self._asked_still(), asked_by=self._job.asked_by
+                self._lake.registry,
+                EMBED.name,
+                self._job.subject,
+                self._remaining_request(),
+                asked_by=self._job.asked_by,
             )
             return {**report, "complete": False, "continued_by": rest.id}
-        if self._asked.sweep:
+        if self._request.sweep:
             report["swept"] = self._swept(table, recipe)
         return {**report, "complete": True, "is_of_table": self._cut_over(table, name)}
 
@@ -128,7 +132,7 @@ class _Run:
             (found,) = self._tasks.run([piece], own_dims, doing=f"look at the vectors of {table.name}")
             if found is not None:
                 return int(found)
-        return 1  # no row has a vector: all of them are told so
+        return 1  # no row has a vector: all of them are refused
 
     def _embedded(self, table: LakeTable, recipe: Recipe, plan: EmbedPlan, report_progress: ProgressCallback) -> bool:
         """Embed and publish, some pieces at a time; False if others should have their turn before the rest."""
@@ -140,8 +144,8 @@ class _Run:
             looked += sum(part.rows for piece in wave for part in piece)
             if number < len(waves) - 1 and self._should_give_way():
                 return False
-        if plan.is_news and embedded_up_to(self._embeddings, recipe.name) != plan.up_to:
-            self._embeddings = self._lake.set_properties(self._embeddings.name, _told(plan.up_to))
+        if plan.has_progress and embedded_up_to(self._embeddings, recipe.name) != plan.up_to:
+            self._embeddings = self._lake.set_properties(self._embeddings.name, _as_properties(plan.up_to))
         crash_point("after_embed_state")
         return True
 
@@ -180,7 +184,7 @@ class _Run:
         crash_point("after_embed_publish")
 
     def _swept(self, table: LakeTable, recipe: Recipe) -> int:
-        """Write the vectors of today's chunks anew, in the place of all that the model had; how many rows went.
+        """Write the vectors of today's chunks again, in the place of all that the model had; how many rows went.
 
         It is one commit for each of the two tables, so that nobody sees less than all; the refused come first, which
         are tried once more.
@@ -192,15 +196,15 @@ class _Run:
         for stopped in (piece.stopped for piece in done if piece.stopped is not None):
             raise stopped.error()
         crash_point("before_embed_sweep")
-        words: dict[str, Any] = {"replaces": Replaces.PARTITION, "partition": {"model": recipe.name}}
-        refused = Load(f"sweep-{self._job.id}", sum(piece.refused for piece in done), **words)
+        replaced: dict[str, Any] = {"replaces": Replaces.PARTITION, "partition": {"model": recipe.name}}
+        refused = Load(f"sweep-{self._job.id}", sum(piece.refused for piece in done), **replaced)
         files = [file for piece in done for file in piece.refused_files]
         check = _only_compacted_since(self._refused)
         if files or rows_by(self._refused, "model").get(recipe.name):
             self._refused = publish_load(self._lake, self._refused.name, refused, files, check=check).table
         crash_point("amid_embed_sweep")
         rows = sum(piece.reused + piece.embedded for piece in done)
-        load = Load(f"sweep-{self._job.id}", rows, properties=plan.up_to.property(), **words)
+        load = Load(f"sweep-{self._job.id}", rows, properties=plan.up_to.property(), **replaced)
         files = [file for piece in done for file in piece.files]
         check = _only_compacted_since(self._embeddings)
         if files or before:
@@ -209,21 +213,21 @@ class _Run:
 
     def _load_id(self, recipe: Recipe, contents: Sequence[str]) -> str:
         """Of the request and of the very chunks: other rows are never taken for these."""
-        words = " ".join((recipe.name, recipe.version, *contents))
-        return f"{self._job.id.partition('-')[2]}{blake2b(words.encode(), digest_size=8).hexdigest()}"
+        content = " ".join((recipe.name, recipe.version, *contents))
+        return f"{self._job.id.partition('-')[2]}{blake2b(content.encode(), digest_size=8).hexdigest()}"
 
     def _should_give_way(self) -> bool:
         if time.monotonic() - self._began < _TURN_SECONDS:
             return False
         return any(job.subject != self._job.subject for job in open_jobs(self._lake.registry, [EMBED.name]))
 
-    def _asked_still(self) -> dict[str, Any]:
-        """What is left to do: refusals have been forgotten by now, and those since are not to be."""
-        return structs.replace(self._asked, retry=False).params()
+    def _remaining_request(self) -> dict[str, Any]:
+        """The request for the rest. Refusals are forgotten once only."""
+        return structs.replace(self._request, retry=False).params()
 
     def _cut_over(self, table: LakeTable, name: str) -> bool:
-        """Make the model the table's, if that was asked for; whether it is."""
-        if self._asked.shadow or name == OWN:
+        """Make the model the table's, if that was requested; whether it is."""
+        if self._request.shadow or name == OWN:
             return name == OWN
         assert table.spec.searched is not None
         if table.spec.searched.model == name:
@@ -246,18 +250,18 @@ def _described(spec: ModelSpec) -> tuple[str, int]:
     return model.version, model.dims
 
 
-def _told(up_to: EmbeddingProgress) -> dict[str, str]:
+def _as_properties(up_to: EmbeddingProgress) -> dict[str, str]:
     return {name: value for name, value in up_to.property().items() if value is not None}
 
 
 def _only_compacted_since(planned: LakeTable) -> Callable[[LakeTable], None]:
-    """A test of the table that is about to be published to: that nobody added vectors since we looked for ours."""
+    """A check that nobody added vectors to the table since this run looked for them."""
     expected = _newest_change(planned)
 
     def check(current: LakeTable) -> None:
         if _newest_change(current) != expected:
             raise Unavailable(
-                f"{current.spec.short_name!r} was changed by another while its vectors were made",
+                f"{current.spec.short_name!r} was changed by another process while its vectors were made",
                 code="embeddings_moved",
                 hint="it is tried again; what was published stays",
             )

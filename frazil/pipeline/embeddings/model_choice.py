@@ -25,15 +25,15 @@ def model_of(spec: TableSpec) -> str:
     return OWN if spec.searched.vector is not None else spec.searched.model
 
 
-def check_model(spec: TableSpec, asked: EmbedRequest) -> str:
+def check_model(spec: TableSpec, request: EmbedRequest) -> str:
     """The model to embed with, if the table can have it."""
     of_table = model_of(spec)
-    wanted = asked.model or of_table
+    wanted = request.model or of_table
     if wanted == OWN and of_table != OWN:
         raise _bad(f"{spec.short_name!r} has no column of vectors", 'declare one: "search": {"vector": "embedding"}')
     if wanted != OWN and not spec.text:
         raise _bad(f"{spec.short_name!r} names no columns of text, only vectors of its own", f"--model {OWN}")
-    if of_table == OWN and wanted != OWN and not asked.shadow:
+    if of_table == OWN and wanted != OWN and not request.shadow:
         raise Conflict(
             f"{spec.short_name!r} is searched by the vectors in {spec.searched and spec.searched.vector!r}",
             code="own_vectors",

@@ -1,4 +1,4 @@
-"""Which rows a run looks at, in pieces of bounded work, and what is known of their chunks."""
+"""Embed plan: the rows that a run embeds, in pieces of bounded work, and what is known of their chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EmbedPlan:
     pieces: tuple[tuple[FileRange, ...], ...]
     is_whole: bool
     """All rows are looked at, not only those that came since the last run."""
-    is_news: bool
+    has_progress: bool
     """There is something to remember once all pieces are done."""
 
     @property
@@ -56,8 +56,8 @@ def plan_rows(
     )
     columns = document_columns(recipe.spec, recipe.name)
     ranges = ranges_since(table, since, columns, max_rows=piece_rows, max_bytes=_PIECE_BYTES)
-    is_news = not since or last is None or last.snapshot_id != table.snapshot_id
-    return EmbedPlan(up_to, tuple(_packed(ranges, piece_rows)), since == 0, is_news)
+    has_progress = not since or last is None or last.snapshot_id != table.snapshot_id
+    return EmbedPlan(up_to, tuple(_packed(ranges, piece_rows)), since == 0, has_progress)
 
 
 def pieces_of(

@@ -1,4 +1,4 @@
-"""What a run makes of a table: the same for all of its pieces."""
+"""Recipe of an embedding run: table, model and time, the same for all of its pieces."""
 
 from __future__ import annotations
 

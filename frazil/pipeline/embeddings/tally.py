@@ -1,4 +1,4 @@
-"""What became of the chunks of a run, summed over its pieces."""
+"""Tally of an embedding run: the outcome of its chunks, summed over its pieces."""
 
 from __future__ import annotations
 

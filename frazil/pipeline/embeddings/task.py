@@ -1,7 +1,7 @@
-"""A task of an embedding job: rows of some files become chunks, chunks become vectors, vectors become files.
+"""Embed task: rows of some files become chunks, chunks become vectors, vectors become files.
 
-Every chunk is told: it was known, its content had a vector elsewhere, it got one, it was refused with a reason, or the
-model fell silent before its turn. What was embedded until then is kept: a provider is paid for it.
+Every chunk is counted: it was known, its content had a vector elsewhere, it got one, it was refused with a reason, or
+the model stopped before its turn. What was embedded until then is stored: a provider is paid for it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Stopped:
 
 @dataclass
 class EmbedDone:
-    """What became of the chunks of a piece: chunks = known + reused + embedded + refused + left."""
+    """The outcome of the chunks of a piece: chunks = known + reused + embedded + refused + left."""
 
     rows: int = 0
     chunks: int = 0
@@ -106,15 +106,15 @@ class _Work:
         self._recipe = piece.recipe
         self._writer = writer
         self._known = EmbeddedChunks(piece.known)
-        self._told = EmbedDone()
+        self._done = EmbedDone()
         self._lately: OrderedDict[str, Floats] = OrderedDict()
-        """Vectors by the hash of their content, for what is said again in the same piece."""
+        """Vectors by the hash of their content, for content that is repeated in the same piece."""
 
     def done(self) -> EmbedDone:
-        told = self._told
+        done = self._done
         try:
             for rows in _rows(self._piece):
-                told.rows += rows.num_rows
+                done.rows += rows.num_rows
                 if self._recipe.is_own:
                     self._take(rows)
                 else:
@@ -122,10 +122,10 @@ class _Work:
         except FrazilError as error:
             # Whatever it was, the model or a file that was compacted away: what is embedded by now is kept.
             kind = Unavailable if isinstance(error, Unavailable) else type(error)
-            told.stopped = Stopped(kind, error.message, error.code, error.hint)
-        told.left = told.chunks - told.known - told.reused - told.embedded - told.refused
-        assert told.left >= 0 and (told.left == 0 or told.stopped is not None), "a chunk was lost"
-        return told
+            done.stopped = Stopped(kind, error.message, error.code, error.hint)
+        done.left = done.chunks - done.known - done.reused - done.embedded - done.refused
+        assert done.left >= 0 and (done.left == 0 or done.stopped is not None), "a chunk was lost"
+        return done
 
     def _take(self, rows: pa.Table) -> None:
         found, vectors = user_vector_chunks(self._recipe.spec, rows)
@@ -134,9 +134,9 @@ class _Work:
 
     def _embed(self, found: ChunkColumns) -> None:
         new = self._reused(found, self._unknown(found))
-        asked, twins = _parted(found, new)
-        for part in self._answers([found.passage[place] for place in asked]):
-            self._keep(found, asked[part.first : part.first + part.texts], part, twins)
+        to_embed, twins = _parted(found, new)
+        for part in self._answers([found.passage[place] for place in to_embed]):
+            self._keep(found, to_embed[part.first : part.first + part.texts], part, twins)
             crash_point("amid_embed")
 
     def _answers(self, passages: list[str]) -> Iterator[Embedded]:
@@ -147,12 +147,12 @@ class _Work:
 
     def _unknown(self, found: ChunkColumns) -> list[int]:
         """The places in the cut of the chunks that nothing is known of yet."""
-        self._told.chunks += len(found)
+        self._done.chunks += len(found)
         if not len(found):
             return []
         keys = keys_of_chunks(pa.array(found.document), pa.array(found.chunk, pa.int32()), pa.array(found.hash))
         is_known = self._known.has(keys)
-        self._told.known += int(is_known.sum())
+        self._done.known += int(is_known.sum())
         return [int(place) for place in np.flatnonzero(~is_known)]
 
     def _reused(self, found: ChunkColumns, new: list[int]) -> list[int]:
@@ -167,26 +167,26 @@ class _Work:
                 have[place] = self._lately[found.hash[place]]
         if have:
             self._writer.write(found, list(have), np.stack(list(have.values())))
-            self._told.reused += len(have)
+            self._done.reused += len(have)
         return [place for place in new if place not in have]
 
-    def _keep(self, found: ChunkColumns, asked: list[int], part: Embedded, twins: dict[str, list[int]]) -> None:
-        """Write what became of the chunks asked for, and of those that say the same."""
+    def _keep(self, found: ChunkColumns, to_embed: list[int], part: Embedded, twins: dict[str, list[int]]) -> None:
+        """Write the outcome of the embedded chunks, and of those with the same text."""
         rows = [int(index) - part.first for index in part.of]
-        good = [asked[row] for row in rows]
+        good = [to_embed[row] for row in rows]
         self._writer.write(found, good, part.vectors)
-        self._told.embedded += len(good)
+        self._done.embedded += len(good)
         copies = [(twin, row) for row, place in enumerate(good) for twin in twins.pop(found.hash[place], ())]
         self._writer.write(found, [twin for twin, _ in copies], part.vectors[[row for _, row in copies]])
-        self._told.reused += len(copies)
+        self._done.reused += len(copies)
         refusals = []
         for failure in part.failed:
-            place = asked[failure.index - part.first]
+            place = to_embed[failure.index - part.first]
             for refused in (place, *twins.pop(found.hash[place], ())):
                 refusals.append(ChunkRefusal(refused, failure.code, failure.reason))
         self._writer.refuse(found, refusals)
-        self._told.refused += len(refusals)
-        self._told.reasons.update(refusal.code for refusal in refusals)
+        self._done.refused += len(refusals)
+        self._done.reasons.update(refusal.code for refusal in refusals)
         if not self._recipe.is_own:
             self._remember([found.hash[place] for place in good], part.vectors)
 
@@ -197,13 +197,13 @@ class _Work:
 
 
 def _parted(found: ChunkColumns, new: list[int]) -> tuple[list[int], dict[str, list[int]]]:
-    """Of chunks that say the same the first one, and the places of the others by their hash."""
-    asked: dict[str, int] = {}
+    """Of chunks with the same text the first one, and the places of the others by their hash."""
+    to_embed: dict[str, int] = {}
     twins: dict[str, list[int]] = {}
     for place in new:
-        if asked.setdefault(found.hash[place], place) != place:
+        if to_embed.setdefault(found.hash[place], place) != place:
             twins.setdefault(found.hash[place], []).append(place)
-    return list(asked.values()), twins
+    return list(to_embed.values()), twins
 
 
 def _rows(piece: EmbedPiece) -> Iterator[pa.Table]:

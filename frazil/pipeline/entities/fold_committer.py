@@ -1,7 +1,7 @@
-"""The fold of one entity: the events of its history that its base lacks are merged into it, exactly once.
+"""Fold committer of one entity: the events of its history that its base lacks are merged into it, exactly once.
 
 It is the commit of `committer.py` with the history in the place of the stream: the base's watermark says what comes
-next and moves in the same commit as the rows. A folder that dies anywhere leaves nothing that its successor has to
+next and moves in the same commit as the rows. A process that dies anywhere leaves nothing that its successor has to
 know, and of two that fold the same range one is refused.
 """
 
@@ -41,7 +41,7 @@ _SUMMARY = "spark.sql.iceberg.snapshot-property"
 
 @dataclass(frozen=True)
 class FoldDone:
-    """What one fold did, as the journal tells it."""
+    """The result of one fold, as it is journalled."""
 
     rows: int
     keys: int
@@ -90,7 +90,7 @@ class FoldCommitter:
             if outcome is Outcome.PUBLISHED:
                 return done
             if outcome is not Outcome.STAGE_AGAIN:
-                return None  # another folder was here, and what it did is as good
+                return None  # another process has folded this range
         raise Unavailable(f"{self._name} moves faster than it can be folded", code="stage_conflict")
 
     def _once(self, entity: Entity, started: float) -> tuple[Outcome, FoldDone | None]:
@@ -154,7 +154,7 @@ class FoldCommitter:
         merge(resolved, f"{self._lake.catalog.name}.{self._name}", spec.row_schema().names, spec.key)
 
     def tidy(self, *, keep_snapshots: int) -> int:
-        """Let go of snapshots beyond the budget; returns how many. In the folder's own turn, as a committer does it."""
+        """Expire snapshots beyond the budget between two folds; returns how many."""
         table = self._lake.table(self._name)
         expired = snapshots_over_budget(
             table, budget=keep_snapshots, keep_seconds=self._keep_seconds, now=datetime.now(UTC)

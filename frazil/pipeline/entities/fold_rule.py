@@ -1,11 +1,11 @@
-"""What the events of a range mean for the keys they are about: the rule of entities, as one pure transform.
+"""Fold rule: the events of a range become one change per key, as one pure transform.
 
 The events of a key apply in the order of the stream. One whose time is earlier than that of an event before it does not
 apply. Each column then has the value of the last event applied that sets it: an upsert and a delete set all of them, a
 patch those that it names.
 
 The base is not needed for it. Whatever is too late against the base is so together with all that came before it in the
-range, so that the time of the event that set a column tells the merge whether it counts (`set_at >= base._ts`).
+range, so that the merge decides by the time of the event that set a column (`set_at >= base._ts`).
 """
 
 from __future__ import annotations

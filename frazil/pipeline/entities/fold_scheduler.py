@@ -27,7 +27,7 @@ _HELD_SECONDS = 30.0
 _LONGEST_HELD_SECONDS = 3600.0
 
 
-class FoldsOne(Protocol):
+class FoldWorker(Protocol):
     """Blocking calls, made from one thread at a time."""
 
     def load(self) -> Entity: ...
@@ -45,7 +45,7 @@ class FoldLimits:
 
 @dataclass
 class _Watched:
-    folder: FoldsOne
+    folder: FoldWorker
     seen: tuple[str, str] | None = None
     """The metadata of the two tables when they were last looked at."""
     waiting_since: float | None = None
@@ -54,12 +54,12 @@ class _Watched:
 
 
 class FoldScheduler:
-    """Folds beside the commits, one entity at a time. A live answer needs no fold: it is only longer without."""
+    """Folds beside the commits, one entity at a time. A live answer needs no fold: it only takes longer without."""
 
     def __init__(
         self,
         *,
-        make_folder: Callable[[str], FoldsOne],
+        make_folder: Callable[[str], FoldWorker],
         limits: FoldLimits,
         snapshot_budget: int,
         note: Callable[..., None],
@@ -79,7 +79,7 @@ class FoldScheduler:
     async def run(self, is_stopping: Callable[[], bool]) -> None:
         """Fold until cancelled. A fold under way when the pipeline stops is left: its stage is nobody's."""
         try:
-            await run_every(_LOOK_SECONDS, partial(self._turn, is_stopping), name="folding")
+            await run_every(_LOOK_SECONDS, partial(self._turn, is_stopping), name="fold scheduler")
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -130,7 +130,7 @@ class FoldScheduler:
                 await self._blocking(lambda: watched.folder.tidy(keep_snapshots=self._snapshot_budget))
 
     def _is_held_back(self, name: str) -> bool:
-        """A fold that the engine was lost amid leaves it to the others for longer each time. Nobody misses it: answers
+        """A fold during which the engine was lost waits, longer each time. Answers are complete without it: they
         join what is not folded."""
         suspect = self._suspects.of(fold_of(name))
         if suspect is None:

@@ -1,4 +1,4 @@
-"""Rows of a bulk job that go to a table as events: onto its stream, as any producer's, in the order they come.
+"""Event sender: rows of a bulk job go to the stream of a table as events, in their order.
 
 Ids make it safe to send again: of equal ids the first counts.
 """
@@ -28,12 +28,12 @@ _LOOK_SECONDS = 0.5
 
 
 class EventSender(Protocol):
-    """Blocking calls, made by jobs in threads of theirs."""
+    """Blocking calls, made by jobs in their threads."""
 
     def send(self, table: LakeTable, rows: pa.Table) -> Token:
         """Put rows of the table's wire schema on its stream; the token of the last. A full bus is waited for."""
 
-    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+    def wait_committed(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
         """Wait until everything that is on the stream now is committed; the table as it is then."""
 
 
@@ -53,14 +53,16 @@ class BusSender:
                 last = self._publish(stream, body)
         return Token.of(table.token_name, table.stream_identity, first_position(last + 1) - 1)
 
-    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+    def wait_committed(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
         stream = self._run(self._bus.open(table.stream))
         head = self._run(stream.head())
         deadline = time.monotonic() + timeout_seconds
         while sequence_of((table := self._lake.table(table.name)).watermark) <= head:
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"{table.spec.short_name!r} is behind its stream", code="table_behind", hint="`frazil status` tells"
+                    f"{table.spec.short_name!r} is behind its stream",
+                    code="table_behind",
+                    hint="look at `frazil status`",
                 )
             time.sleep(_LOOK_SECONDS)
         return table
@@ -82,16 +84,22 @@ class BusSender:
 
 
 def as_events(
-    spec: TableSpec, rows: pa.Table, ids: pa.Array | pa.ChunkedArray, *, op: str, words: Mapping[str, Any], at: datetime
+    spec: TableSpec,
+    rows: pa.Table,
+    ids: pa.Array | pa.ChunkedArray,
+    *,
+    op: str,
+    origin: Mapping[str, Any],
+    at: datetime,
 ) -> pa.Table:
-    """Rows of declared columns as events on the wire. `words` are actor and source; `at` is when they happened."""
+    """Rows of declared columns as events on the wire. `origin` has actor and source; `at` is when they happened."""
     count = rows.num_rows
     given = {
         "_id": ids,
         "_op": pa.repeat(pa.scalar(op), count),
         "_ts": pa.repeat(pa.scalar(at, TIMESTAMP), count),
         "_received_at": pa.repeat(pa.scalar(datetime.now(UTC), TIMESTAMP), count),
-        **{f"_{name}": pa.repeat(pa.scalar(value, pa.string()), count) for name, value in words.items()},
+        **{f"_{name}": pa.repeat(pa.scalar(value, pa.string()), count) for name, value in origin.items()},
     }
     columns = {name: rows[name] for name in rows.column_names if name in spec.columns or name == EXTRA}
     return conform(pa.table({**given, **columns}), spec.wire_schema())

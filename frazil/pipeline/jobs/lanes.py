@@ -50,7 +50,7 @@ class Lane:
                         await asyncio.to_thread(cancel)
             except asyncio.CancelledError:
                 running.cancel()
-                with contextlib.suppress(Exception):  # whoever cancels us learns that, and not what an engine says
+                with contextlib.suppress(Exception):  # the caller gets the cancellation, not an error of the engine
                     cancel()
                 raise
         return running.result()

@@ -1,4 +1,4 @@
-"""Sending a report by mail, where a server is configured."""
+"""Mail: a report is sent by the configured server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def send_mail(settings: MailSettings, *, subject: str, text: str, html: str) -> 
             if settings.user:
                 server.login(settings.user, settings.password.get_secret_value() if settings.password else "")
             refused = server.send_message(message)
-    # A header or a password that the protocol cannot carry is a ValueError, whose words may quote it.
+    # A header or a password that the protocol cannot carry is a ValueError, whose text may quote it.
     except (OSError, smtplib.SMTPException, ValueError) as error:
         raise _failed(settings, _reason(error)) from None
     if refused:
@@ -41,7 +41,7 @@ def _message(settings: MailSettings, subject: str, text: str, html: str) -> Emai
 
 @contextmanager
 def _connected(settings: MailSettings) -> Iterator[smtplib.SMTP]:
-    """A connection that is as safe as the settings want it, before anything is said on it."""
+    """A connection that is as safe as the settings demand, before anything is sent on it."""
     context = ssl.create_default_context()
     if settings.security == "tls":
         server: smtplib.SMTP = smtplib.SMTP_SSL(
@@ -56,7 +56,7 @@ def _connected(settings: MailSettings) -> Iterator[smtplib.SMTP]:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, without a word of the server's: it may repeat what it was told."""
+    """The reason, without text of the server: that may repeat the password."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate cannot be trusted: {error.verify_message}"

@@ -1,6 +1,6 @@
-"""Job order: jobs take turns by who asked for them.
+"""Job order: callers take turns.
 
-Whoever asked and was served longest ago comes next, with their oldest job. So one caller's hundred loads cost another
+The caller who was served longest ago comes next, with their oldest job. So one caller's hundred loads cost another
 caller one of them, not a hundred.
 """
 

@@ -47,8 +47,7 @@ class JobTrigger(Protocol):
 
 
 class JobRunner:
-    """Jobs of one lane are done one after the other, in turns by who asked; those of two lanes do not wait for each
-    other."""
+    """Jobs of one lane are done one after the other, callers in turn; those of two lanes do not wait for each other."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class JobRunner:
 
     async def run(self, is_behind: Callable[[], bool] = lambda: False) -> None:
         """Serve jobs until cancelled; the one at work is left open then."""
-        tasks = [asyncio.create_task(run_every(_POLL_SECONDS, self._poll_triggers, name="poll of job triggers"))]
+        tasks = [asyncio.create_task(run_every(_POLL_SECONDS, self._poll_triggers, name="job trigger poll"))]
         tasks += [asyncio.create_task(self._serve_lane(lane, is_behind)) for lane in self._lanes]
         try:
             await asyncio.gather(*tasks)
@@ -78,7 +77,7 @@ class JobRunner:
                 try:
                     handler.cancel()
                 except Exception:  # of an engine that is gone there is nothing to cancel
-                    log.warning("job handler of %s not cancelled", kind, exc_info=True)
+                    log.warning("job handler not cancelled: %s", kind, exc_info=True)
 
     async def _poll_triggers(self) -> None:
         for trigger in self._triggers:
@@ -95,7 +94,7 @@ class JobRunner:
         async def turn() -> None:
             """Do the jobs that are open, unless the registry is the one of the last turn.
 
-            After each job they are looked at again: whoever asked meanwhile has a turn before another one's second job.
+            After each job they are listed again: a new caller has a turn before another caller's second job.
             """
             nonlocal served
             version = await asyncio.to_thread(self._lake.registry.version)
@@ -117,11 +116,11 @@ class JobRunner:
         except Py4JNetworkError:
             raise
         except FrazilError as error:
-            log.warning("job %s failed: %s", job.id, error)
+            log.warning("job failed: %s", error, extra={"job": job.id})
             result = {"state": "failed", **error.body()}
         except Exception as error:
-            log.exception("job %s failed", job.id)
-            unknown = FrazilError(f"{type(error).__name__}: {str(error)[:300]}", hint="the pipeline's log tells more")
+            log.exception("job failed", extra={"job": job.id})
+            unknown = FrazilError(f"{type(error).__name__}: {str(error)[:300]}", hint="look at the pipeline's log")
             result = {"state": "failed", **unknown.body()}
         seconds = round(time.monotonic() - began, 3)
         await asyncio.to_thread(self._finish, job, result, seconds)
@@ -141,7 +140,7 @@ class JobRunner:
             try:
                 return await lane.run(work, cancel=handler.cancel, is_behind=is_behind)
             except Unavailable as error:
-                log.info("job %s is tried again: %s", job.id, error)
+                log.info("job is tried again: %s", error, extra={"job": job.id})
                 await asyncio.sleep(pause)
         return await lane.run(work, cancel=handler.cancel, is_behind=is_behind)
 
@@ -151,9 +150,9 @@ class JobRunner:
         begun = job_status(registry, job.id).get("progress", {}).get("begun", 0) + 1
         if begun > _MAX_STARTS:
             raise FrazilError(
-                f"the pipeline died {_MAX_STARTS} times while it did this",
+                f"the pipeline died {_MAX_STARTS} times during this job",
                 code="job_given_up",
-                hint="its log tells why; ask again with less at once, or give the driver more memory",
+                hint="look at its log; submit a smaller job, or give the driver more memory",
             )
         set_progress(registry, job, {"begun": begun})
         reported_at = 0.0

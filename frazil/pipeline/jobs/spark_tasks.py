@@ -1,4 +1,4 @@
-"""Spark tasks of a bulk job: the same work on each of many pieces, on whatever cores commits leave free."""
+"""Spark tasks of a bulk job: the same work on each of many pieces, on the cores that commits leave free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.errors import FrazilError, Unavailable
 from frazil.pipeline.commit.target import spark_errors
 
 BULK, EMBED = "bulk", "embed"
-"""Pools of Spark's scheduler. In one of them, what came first is done first: whoever must not wait has another."""
+"""Pools of Spark's scheduler. Each works in order of arrival: work that must not wait has another pool."""
 _LOOK_SECONDS = 0.5
 
 _Piece = TypeVar("_Piece")
@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class _Failed:
+class _TaskError:
     """An error of ours on its way back from a task: as an exception, Spark would make a text of it."""
 
     kind: type[FrazilError]
@@ -43,7 +43,7 @@ class Tasks(Protocol):
 
     @property
     def session(self) -> SparkSession:
-        """For what is a query rather than a piece of work."""
+        """For queries."""
 
     def run(
         self,
@@ -60,7 +60,7 @@ class Tasks(Protocol):
         """
 
     def cancel(self) -> None:
-        """Let what runs fail soon."""
+        """Let the running tasks fail soon."""
 
 
 class SparkTasks:
@@ -95,7 +95,7 @@ class SparkTasks:
             self._groups.discard(group)
             self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         for result in found:
-            if isinstance(result, _Failed):
+            if isinstance(result, _TaskError):
                 raise result.kind(result.message, code=result.code, hint=result.hint, details=result.details)
         return found
 
@@ -136,11 +136,11 @@ class SparkTasks:
 
 
 def _caught(work: Callable[[_Piece], _Result]) -> Callable[[_Piece], Any]:
-    def caught(piece: _Piece) -> _Result | _Failed:
+    def caught(piece: _Piece) -> _Result | _TaskError:
         try:
             return work(piece)
         except FrazilError as error:
             kind = Unavailable if isinstance(error, Unavailable) else type(error)
-            return _Failed(kind, error.message, error.code, error.hint or "", error.details)
+            return _TaskError(kind, error.message, error.code, error.hint or "", error.details)
 
     return caught

@@ -1,4 +1,4 @@
-"""Maintenance of tables: planned at an interval or asked for by a job, run with Spark."""
+"""Maintenance of tables: planned at an interval or requested by a job, run with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handler of maintenance jobs: the steps that somebody asked for, also where the schedule is off."""
+"""Handler of maintenance jobs: the requested steps, also where the schedule is off."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class MaintenanceJobs:
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
         """A step that lost against a commit, or that gave way, is tried again with those after it."""
-        asked = MaintenanceRequest.parse(job.params)
+        request = MaintenanceRequest.parse(job.params)
         try:
             table, health, _ = self._steps.examine(job.subject)
             steps = requested_steps(
-                asked.what,
+                request.what,
                 table.spec,
                 health,
                 self._settings,
                 snapshot_budget=self._snapshot_budget,
                 now=datetime.now(UTC),
-                sort=asked.sort,
-                all_snapshots=asked.all_snapshots,
+                sort=request.sort,
+                all_snapshots=request.all_snapshots,
             )
             return {"steps": [self._steps.run(step).body() for step in steps]}
         except FrazilError as error:

@@ -42,8 +42,8 @@ class MaintenanceScheduler:
         self._looked_at: dict[str, float] = {}
 
     async def run(self, is_behind: Callable[[], bool]) -> None:
-        """Look after the tables until cancelled."""
-        await run_every(_LOOK_SECONDS, partial(self._turn, is_behind), name="maintenance")
+        """Maintain the tables until cancelled."""
+        await run_every(_LOOK_SECONDS, partial(self._turn, is_behind), name="maintenance scheduler")
 
     async def _turn(self, is_behind: Callable[[], bool]) -> None:
         if not self._settings.enabled or is_behind():
@@ -54,12 +54,12 @@ class MaintenanceScheduler:
                 await self._in_lane(partial(self._steps.prove, name), is_behind)
             if time.monotonic() - self._looked_at[name] >= self._settings.interval_seconds and not is_behind():
                 self._looked_at[name] = time.monotonic()
-                await self._in_lane(partial(self._look_after, name, is_behind), is_behind)
+                await self._in_lane(partial(self._maintain, name, is_behind), is_behind)
 
     async def _in_lane(self, work: Callable[[], None], is_behind: Callable[[], bool]) -> None:
         await self._lane.run(work, cancel=self._steps.cancel, is_behind=is_behind)
 
-    def _look_after(self, name: str, is_behind: Callable[[], bool]) -> None:
+    def _maintain(self, name: str, is_behind: Callable[[], bool]) -> None:
         """Do what the table needs; a step that fails is left for the next look."""
         try:
             planned = self._plan(name)

@@ -1,4 +1,4 @@
-"""Maintenance steps: each one done, noted in the journal and remembered, whether it was planned or asked for."""
+"""Maintenance steps: each one run, noted in the journal and remembered, planned or requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.lake.maintenance import (
     MaintenanceStep,
     health_of,
     last_runs_of,
-    remember_upkeep,
+    save_last_runs,
     small_below,
 )
 from frazil.pipeline.maintenance.spark_steps import Done
@@ -75,7 +75,7 @@ class MaintenanceSteps:
         if (field := _REMEMBERED.get(step.what)) is not None:
             uuid = self._lake.table(step.table).uuid
             last_runs = last_runs_of(self._lake.registry, uuid)
-            remember_upkeep(self._lake.registry, uuid, replace(last_runs, **{field: datetime.now(UTC)}))
+            save_last_runs(self._lake.registry, uuid, replace(last_runs, **{field: datetime.now(UTC)}))
         return done
 
     def cancel(self) -> None:
@@ -83,7 +83,12 @@ class MaintenanceSteps:
 
     def failed(self, name: str, error: FrazilError) -> None:
         """Note the failure. A table whose rows it changed is held: nothing of it is removed any more."""
-        log.log(logging.ERROR if isinstance(error, DataLoss) else logging.WARNING, "maintenance failed: %s", error)
+        log.log(
+            logging.ERROR if isinstance(error, DataLoss) else logging.WARNING,
+            "maintenance failed: %s",
+            error,
+            extra={"table": name},
+        )
         if isinstance(error, DataLoss):
             self.held.add(name)
         self._note("maintenance_failed", table=name, **error.body()["error"])

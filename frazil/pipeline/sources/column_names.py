@@ -1,4 +1,4 @@
-"""Column names as a table takes them, from whatever a header says; the same header gives the same names every time.
+"""Column names from a header, as a table takes them; the same header gives the same names every time.
 
 Letters lose their accents, what is not ASCII and not a letter with an accent becomes `_`, as do runs of anything but
 letters and digits. `Größe (cm)` is `grosse_cm`, `2024` is `c_2024`, the third field without a name is `column_3`, the
@@ -24,10 +24,10 @@ def clean(name: str, position: int = 1) -> str:
         return name
     folded = unicodedata.normalize("NFKD", name.lower().translate(_FOLDED))
     plain = "".join(letter for letter in folded if not unicodedata.combining(letter)).lower()
-    words = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
-    if not words:
+    name = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")
+    if not name:
         return f"column_{position}"
-    return (f"c_{words}" if words[0].isdigit() else words)[:MAX_LENGTH]
+    return (f"c_{name}" if name[0].isdigit() else name)[:MAX_LENGTH]
 
 
 def clean_names(header: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from frazil.events import first_position
 from frazil.events.positions import position
 from frazil.gateway.http.routes import dead_letters as routes
 from frazil.lake.catalog import WATERMARK, Lake
-from frazil.lake.commit import DeadLetter, add_dead_letters, read_dead_letters
+from frazil.lake.derived import DeadLetter, add_dead_letters, read_dead_letters
 from frazil.pipeline.commit.isolation import RefusedEvent
 from frazil.pipeline.commit.row_errors import RowsRefused
 from tests.gateway.http.harness import Running, commit, event, on_the_bus

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from frazil.bus.memory import MemoryBus
 from frazil.gateway import health as parts
 from frazil.lake.catalog import Lake
+from frazil.pipeline.status_file import TableCommitStatus
 from tests.gateway.http.harness import TOKEN, Running, commit, event
 
 
@@ -94,7 +95,8 @@ async def test_status_of_a_table_whose_stream_is_gone(gateway: Running, memory_b
 
 
 async def test_metrics(gateway: Running, memory_bus: MemoryBus, lake: Lake, tmp_path: Path) -> None:
-    report(tmp_path, tables={"main.orders": {"commits": 3, "rows": 7, "commit_seconds": 0.5, "failed_cycles": 0}})
+    committed = TableCommitStatus(commits=3, rows=7, commit_seconds=0.5, stage_seconds=0.25, publish_seconds=0.125)
+    report(tmp_path, tables={"main.orders": vars(committed)})
     await gateway.accept([event("a"), event("b"), event("a")])
     await gateway.send([event("a", amount=9)])
     await gateway.send([{"id": "x", "data": {"nothing": 1}}])
@@ -114,6 +116,8 @@ async def test_metrics(gateway: Running, memory_bus: MemoryBus, lake: Lake, tmp_
     assert found["frazil_table_lag_events", "main.orders"] == 2
     assert found["frazil_table_rows", "main.orders"] == 0
     assert found["frazil_pipeline_commits_total", "main.orders"] == 3
+    assert found["frazil_pipeline_stage_seconds_total", "main.orders"] == 0.25
+    assert found["frazil_pipeline_publish_seconds_total", "main.orders"] == 0.125
     assert found["frazil_part_up", "bus"] == found["frazil_part_up", "pipeline"] == 1
     assert found["frazil_http_requests_total", "/v1/tables/{table}/events", "202"] == 1
     assert found["frazil_http_requests_in_flight",] == 1

@@ -15,7 +15,7 @@ from frazil.events import conform
 from frazil.events.declaration import TableSpec, embeddings_of, parse_table, refused_embeddings_of
 from frazil.lake.bulk import FileWriter, Load, Replaces, load_position, plan_files, publish_load
 from frazil.lake.catalog import Lake, LakeTable, create_entity
-from frazil.pipeline.embeddings import Embeddings
+from frazil.pipeline.embeddings import EmbeddingJobs
 from frazil.registry import Job, submit_job
 from frazil.requests import EMBED
 from tests.pipeline.in_process import InProcessTasks
@@ -69,8 +69,8 @@ class Place:
         return self.job.run(self.ask(table, **options), lambda progress: None)
 
     @property
-    def job(self) -> Embeddings:
-        return Embeddings(self.lake, InProcessTasks(), self.models, piece_rows=self.piece_rows)
+    def job(self) -> EmbeddingJobs:
+        return EmbeddingJobs(self.lake, InProcessTasks(), self.models, piece_rows=self.piece_rows)
 
     def vectors(self, table: str = "main.notes") -> list[dict[str, Any]]:
         return self._stored(embeddings_of(table))

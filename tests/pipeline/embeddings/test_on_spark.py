@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frazil.lake.derived import embedded_up_to, embeddings_table
-from frazil.pipeline.embeddings import Embeddings
+from frazil.pipeline.embeddings import EmbeddingJobs
 from frazil.pipeline.jobs import SparkTasks
 from tests.lake_fixtures import SparkLake
 from tests.pipeline.embeddings.place import Place, chunk_names
@@ -17,8 +17,8 @@ class SparkPlace(Place):
         self._spark = spark
 
     @property
-    def job(self) -> Embeddings:
-        return Embeddings(self.lake, SparkTasks(self._spark.session), self.models, piece_rows=self.piece_rows)
+    def job(self) -> EmbeddingJobs:
+        return EmbeddingJobs(self.lake, SparkTasks(self._spark.session), self.models, piece_rows=self.piece_rows)
 
     def compact(self, name: str) -> None:
         options = "options => map('rewrite-all', 'true')"

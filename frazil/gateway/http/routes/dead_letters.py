@@ -33,7 +33,7 @@ from frazil.gateway.http.operation import (
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
-from frazil.lake.commit import read_dead_letters, remove_dead_letters
+from frazil.lake.derived import read_dead_letters, remove_dead_letters
 
 Letter = dict[str, Any]
 Letters = list[Letter]

@@ -1,4 +1,4 @@
-"""Which column each field of the files goes to: types inferred where nobody declared them, drift by the policy."""
+"""Column mapping: fields of the files to columns of the table, with inferred types where none is declared."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def new_spec(
     if not names:
         raise InvalidInput("the files have no columns", code="empty_files", hint="a CSV file has at least a header")
     columns = {column: declared.get(column) or str(types[column]) for column in names}
-    columns |= {column: words for column, words in declared.items() if column not in columns}
+    columns |= {column: given for column, given in declared.items() if column not in columns}
     spec = parse_table({"name": name, "columns": columns, "unknown_fields": "evolve"})
     check_declarable(spec)
     return spec
@@ -103,14 +103,14 @@ def columns_to_add(spec: TableSpec, declared: Mapping[str, Any], types: Mapping[
     """What an existing table must get for these files: new columns, and wider types where the policy allows it."""
     if spec.unknown_fields != "evolve":
         return {}
-    added = {name: parse_column(words, name) for name, words in declared.items() if name not in spec.columns}
+    added = {name: parse_column(given, name) for name, given in declared.items() if name not in spec.columns}
     for name, found in types.items():
         if name not in spec.columns:
             added.setdefault(name, Column(found))
             continue
         column = spec.columns[name]
-        if (grown_type := wider(column.type, found)) != column.type:
-            added[name] = replace(column, type=grown_type)
+        if (wider_type := wider(column.type, found)) != column.type:
+            added[name] = replace(column, type=wider_type)
     return added
 
 

@@ -1,4 +1,4 @@
-"""Texts of a column to its type, exactly or not at all.
+"""Conversion of the texts of a column to its type, exactly or not at all.
 
 A text fits if Arrow reads it as a value of the type, after white space around it and the plus sign of a whole number
 are taken away. Hexadecimal numbers, numbers too large for a double and years outside of 1 to 9999 do not fit. All of a

@@ -1,4 +1,4 @@
-"""How a CSV file is written, and what the caller says about it."""
+"""CSV dialect and options: the signs of a file, and what the caller states about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """What the caller knows about a file; None is to be found out. A `quote` of "" says that nothing is quoted.
+    """What the caller states about a file; None is detected. A `quote` of "" means that nothing is quoted.
 
     `null_words` are the unquoted fields that mean null beside the empty one.
     """

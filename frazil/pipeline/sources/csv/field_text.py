@@ -1,4 +1,4 @@
-"""The fields of a range as text: Arrow reads them, and the borders of the records are found beside it.
+"""Field text of a range: Arrow reads the fields, and the boundaries of the records are found separately.
 
 Both count the records. A range on which they disagree is an error, because a row would be lost or get the line of
 another one.
@@ -24,7 +24,7 @@ _BLOCK_BYTES = 1 << 20
 @dataclass(frozen=True)
 class Text:
     """The records of a range. `columns` are the fields, at `positions`, of those that have the right width, which are
-    the records of the numbers `kept`; `misfits` tells of each other one what is wrong with it."""
+    the records of the numbers `kept`; `misfits` has the reason of each other one."""
 
     data: bytes
     records: Records
@@ -57,7 +57,7 @@ def read_text(
         return "skip"
 
     def read(readable: bytes, longest: int) -> pa.Table:
-        # One column is read even where none is asked for: it tells how many rows there are.
+        # One column is read even where none is needed: it has the number of rows.
         return _read(readable, longest, dialect, width, positions or [0], null_words, note)
 
     table = _tried(read, data) if not csv_range.unclosed else None

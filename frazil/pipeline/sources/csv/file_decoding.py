@@ -1,8 +1,8 @@
-"""The bytes of a file as UTF-8, whatever they are packed in and written as.
+"""File decoding: the bytes of a file as UTF-8, from any compression and encoding.
 
-Compression is told by the first bytes, never by the name. The encoding is the one given, or that of a byte order mark;
-else UTF-16 where every other byte of the head is mostly zero; else UTF-8. That the whole file is valid UTF-8 is found
-out on the way by whoever reads it; one that is not is read again as Latin-1, in which every byte is a character.
+Compression is detected by the first bytes, never by the name. The encoding is the one given, or that of a byte order
+mark; else UTF-16 where every other byte of the head is mostly zero; else UTF-8. The reader of the text finds whether
+all of it is valid UTF-8; a file that is not is read again as Latin-1, in which every byte is a character.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def unpacked(file: HashedFile, compression: str | None, chunk_bytes: int, name: 
 
 
 def encoding_of(head: bytes) -> str:
-    """The encoding that the first bytes speak for."""
+    """The encoding that the first bytes indicate."""
     for bom, name in _BOMS:
         if head.startswith(bom):
             return name

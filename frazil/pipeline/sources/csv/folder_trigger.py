@@ -1,4 +1,4 @@
-"""Folder trigger: what is dropped into it is loaded once it is still."""
+"""Folder trigger: files of a watched folder are loaded once they stop changing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mark = tuple[int, int]
 class FolderTrigger:
     """Submits a load of each file that is new or was changed, and has been the same for two looks.
 
-    After a start every file is asked for once more: the load finds by its content that it was loaded before.
+    After a start every file is submitted once more: the load finds by its content that it was loaded before.
     """
 
     def __init__(self, name: str, settings: WatchSettings, registry: Registry) -> None:
@@ -28,7 +28,7 @@ class FolderTrigger:
         self._settings = settings
         self._registry = registry
         self._before: dict[Path, Mark] = {}
-        self._asked: dict[Path, Mark] = {}
+        self._submitted: dict[Path, Mark] = {}
         self._looked_at: datetime | None = None
 
     def poll(self, now: datetime) -> None:
@@ -37,18 +37,18 @@ class FolderTrigger:
             return
         self._looked_at = now
         marks = self._marks()
-        still = [path for path, mark in marks.items() if self._before.get(path) == mark != self._asked.get(path)]
+        still = [path for path, mark in marks.items() if self._before.get(path) == mark != self._submitted.get(path)]
         self._before = marks
         if still and not self._busy():
-            self._ask(sorted(still))
-            self._asked |= {path: marks[path] for path in still}
+            self._submit(sorted(still))
+            self._submitted |= {path: marks[path] for path in still}
 
     def _marks(self) -> dict[Path, Mark]:
         marks = {}
         try:
             paths = sorted(self._settings.folder.expanduser().glob(self._settings.pattern))
         except OSError as error:
-            log.warning("watch %s cannot read its folder: %s", self._name, error)
+            log.warning("watched folder unreadable: %s: %s", self._name, error)
             return {}
         for path in paths:
             if path.name.startswith(".") or path.name.endswith(_UNFINISHED):
@@ -69,7 +69,7 @@ class FolderTrigger:
     def _source(self) -> str:
         return f"csv:watch/{self._name}"
 
-    def _ask(self, paths: list[Path]) -> Job:
+    def _submit(self, paths: list[Path]) -> Job:
         body = {
             "table": self._settings.table,
             "files": [str(path) for path in paths],

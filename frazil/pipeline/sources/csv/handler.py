@@ -1,7 +1,7 @@
-"""A CSV load from its request to its report: scan, draft, tasks, shape, publish. Doing it again finishes it.
+"""Handler of CSV loads: scan, draft, tasks, types, publish. Doing a load again finishes it.
 
-The text is read once to be scanned and once by the tasks, which write files of a table that is made or grown only after
-them, when all the data has told its types. If those are not what the sample let suppose, the tasks work once more.
+The text is read once to be scanned and once by the tasks, which write files of a table that is created or extended only
+after them, when the types are known from all the data. If those differ from the guess, the tasks run once more.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ class CsvLoads:
         self.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        asked = LoadRequest.parse(job.params)
+        request = LoadRequest.parse(job.params)
         try:
             with TemporaryDirectory(prefix="csv-") as spool:
-                report = _Run(self, job, asked, Path(spool)).run(report_progress)
+                report = _Run(self, job, request, Path(spool)).run(report_progress)
         except FrazilError as error:
             if not error.transient:
-                _forget_uploads(asked)
-                self._forget_drafts(job, asked.table)
+                _forget_uploads(request)
+                self._forget_drafts(job, request.table)
             raise
-        _forget_uploads(asked)
+        _forget_uploads(request)
         return report
 
     def _forget_drafts(self, job: Job, table: str) -> None:
@@ -97,20 +97,20 @@ class CsvLoads:
             try:
                 forget_draft(self.lake, name, draft_mark(job))
             except FrazilError as error:
-                log.warning("could not take away what was written for %s: %s", name, error)
+                log.warning("deletion of drafts failed: %s: %s", name, error)
 
 
 class _Run:
     """One try of one load."""
 
-    def __init__(self, loads: CsvLoads, job: Job, asked: LoadRequest, spool: Path) -> None:
+    def __init__(self, loads: CsvLoads, job: Job, request: LoadRequest, spool: Path) -> None:
         self._lake = loads.lake
         self._limits = loads.limits
         self._tasks = loads.tasks
         self._make_table = loads.make_table
         self._sender = loads.sender
         self._job = job
-        self._asked = asked
+        self._request = request
         self._spool = spool
         self._began = time.monotonic()
 
@@ -125,7 +125,7 @@ class _Run:
         if table is not None and load_id in table.loads:
             return self._completed(table, load_id, known)
         shapes = [shape_of(file) for file in fresh]
-        draft = draft_of(self._lake, self._asked, table, shapes, draft_mark(self._job))
+        draft = draft_of(self._lake, self._request, table, shapes, draft_mark(self._job))
         done = self._worked(draft, table, shapes, load_id, report_progress)
         crash_point("after_csv_tasks")
         table = self._shaped(table, shapes, decided_types(draft.facts(done)), draft.location)
@@ -135,16 +135,16 @@ class _Run:
             draft.discard(done)
             crash_point("before_csv_redo")
             done = self._worked(draft_as_made(self._lake, table, quarantine), table, shapes, load_id, report_progress)
-        check_tolerance(done, self._asked.tolerance)
+        check_tolerance(done, self._request.tolerance)
         return self._published(table, quarantine, load_id, fresh, known, done)
 
     @property
     def _appends(self) -> bool:
-        return self._asked.mode == "append"
+        return self._request.mode == "append"
 
     def _existing(self) -> LakeTable | None:
         try:
-            table = self._lake.table(self._asked.table)
+            table = self._lake.table(self._request.table)
         except NotFound as error:
             if error.code != "table_not_found":
                 raise
@@ -162,10 +162,10 @@ class _Run:
     def _scanned(self, report_progress: ProgressCallback) -> list[CsvFile]:
         found = []
         budget = UnpackBudget(self._limits)
-        for number, path in enumerate(self._asked.files):
-            report_progress({"scanned": number, "of": len(self._asked.files)})
-            name = os.path.basename(path) if self._asked.uploaded else path
-            found.append(scan_file(Path(path), self._spool, csv_options(self._asked), name=name, budget=budget))
+        for number, path in enumerate(self._request.files):
+            report_progress({"scanned": number, "of": len(self._request.files)})
+            name = os.path.basename(path) if self._request.uploaded else path
+            found.append(scan_file(Path(path), self._spool, csv_options(self._request), name=name, budget=budget))
         return found
 
     def _fresh(self, table: LakeTable | None, scanned: Sequence[CsvFile]) -> tuple[list[CsvFile], list[CsvFile]]:
@@ -174,7 +174,7 @@ class _Run:
         known = []
         for file in scanned:
             loaded_by = load_of_file(self._lake.registry, table.uuid, file.sha256) if table else None
-            # What this very load brought before a kill is not another's.
+            # Files of this load, from before a kill, are not another load's.
             by_another = loaded_by is not None and not loaded_by.startswith(_prefix(self._job))
             if file.sha256 in fresh or by_another:
                 known.append(file)
@@ -197,7 +197,7 @@ class _Run:
         at = self._job.asked_at
         position = load_position(at) if draft.spec.is_streamed else None
         stamp = LoadStamp(load_id, position, at, self._job.asked_by or None)
-        pieces = draft.pieces(shapes, self._asked, stamp, self._tasks.cores)
+        pieces = draft.pieces(shapes, self._request, stamp, self._tasks.cores)
         if any(column.checks.unique for piece in pieces for column in piece.columns):
             from frazil.pipeline.sources.csv.unique import repeated
 
@@ -215,13 +215,13 @@ class _Run:
         types: Mapping[str, ColumnType],
         location: str | None,
     ) -> LakeTable:
-        """The table, made or grown so that the files fit."""
-        declared = self._asked.columns
+        """The table, created or extended so that the files fit."""
+        declared = self._request.columns
         if table is None:
-            spec = new_spec(self._asked.table, shapes, declared, types)
+            spec = new_spec(self._request.table, shapes, declared, types)
             try:
                 return self._make_table(spec, location=location)
-            except Conflict:  # an earlier try, or another hand, made it between the look and the leap
+            except Conflict:  # an earlier try, or another process, created it meanwhile
                 table = self._lake.table(spec.name)
         added = columns_to_add(table.spec, declared, types)
         if not added:
@@ -240,9 +240,9 @@ class _Run:
         done: Sequence[CsvTaskResult],
     ) -> dict[str, Any]:
         rows, bad = sum(piece.rows for piece in done), sum(piece.bad for piece in done)
-        record = record_of(self._job, load_id, self._asked.source, fresh, done)
+        record = record_of(self._job, load_id, self._request.source, fresh, done)
         begin_load(self._lake.registry, table.uuid, record)
-        # First what is not good: rows that are seen without their quarantine would look like a load without a flaw.
+        # The quarantine first: rows without it would look like a load without bad records.
         if bad:
             publish_load(self._lake, quarantine.name, Load(load_id, bad), [f for p in done for f in p.bad_files])
         crash_point("after_quarantine_publish")
@@ -263,17 +263,17 @@ class _Run:
         """Publish the rows as upserts. Done again after a kill, they have the same ids."""
         entity = load_entity(self._lake, table.name)
         for piece in done:
-            words = {"source": f"csv:{piece.file}"[:256], "actor": self._job.asked_by or None}
+            origin = {"source": f"csv:{piece.file}"[:256], "actor": self._job.asked_by or None}
             for path in piece.spooled:
                 for batch in pq.ParquetFile(path).iter_batches(_SENT_ROWS):
                     rows = pa.Table.from_batches([batch])
                     at = self._job.asked_at
-                    events = as_events(entity.history.spec, rows, rows[ROW_ID], op="upsert", words=words, at=at)
+                    events = as_events(entity.history.spec, rows, rows[ROW_ID], op="upsert", origin=origin, at=at)
                     self._sender.send(entity.history, events)
                     crash_point("amid_csv_send")
 
     def _completed(self, table: LakeTable, load_id: str, known: Sequence[CsvFile]) -> dict[str, Any]:
-        """Write down what is published. Also where a try before this one died between the two."""
+        """Record the published load, also where an earlier try died before it did so."""
         registry = self._lake.registry
         record = load_record(registry, table.uuid, load_id)
         assert record is not None, "it is written before the load is published"
@@ -285,7 +285,7 @@ class _Run:
         return self._report(table, record, known)
 
     def _report(self, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile]) -> dict[str, Any]:
-        return report_of(self._asked, table, record, known, time.monotonic() - self._began)
+        return report_of(self._request, table, record, known, time.monotonic() - self._began)
 
 
 def _load_id(job: Job, files: Sequence[CsvFile]) -> str:
@@ -303,11 +303,11 @@ def _prefix(job: Job) -> str:
     return job.id.partition("-")[2]
 
 
-def _forget_uploads(asked: LoadRequest) -> None:
-    if asked.uploaded:
-        for path in asked.files:
+def _forget_uploads(request: LoadRequest) -> None:
+    if request.uploaded:
+        for path in request.files:
             try:
                 os.unlink(path)
                 os.rmdir(os.path.dirname(path))  # each upload has a folder of its own
             except OSError as error:
-                log.warning("could not delete the upload %s: %s", path, error)
+                log.warning("deletion of an upload failed: %s: %s", path, error)

@@ -1,4 +1,4 @@
-"""The records of a small piece of CSV, sign by sign: for heads and headers.
+"""CSV lexer: the records of a small piece of text, sign by sign, for heads and headers.
 
 It reads as Arrow's CSV reader does, which reads the rest. A quote means something at the beginning of a field only;
 inside of quotes two of them are one; what follows the closing quote belongs to the field as it is. CR, LF and CRLF end

@@ -1,4 +1,4 @@
-"""The table of a load before it is made or grown, as the sample lets suppose it; and the pieces of work on it."""
+"""Load plan: the table of a load before it is created or extended, as the sample suggests it, and its tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from frazil.errors import NotFound
 from frazil.events.declaration import TableSpec
-from frazil.lake.bulk import FilePlan, discard, draft_grown, draft_location, holds, plan_draft_files, plan_files
+from frazil.lake.bulk import FilePlan, discard, draft_location, holds, plan_draft_files, plan_extended_files, plan_files
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.pipeline.sources.csv.column_mapping import (
     FileColumns,
@@ -32,7 +32,7 @@ _PIECES_PER_CORE = 2
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What the tasks of one try work for."""
+    """The tables and files that the tasks of one try write."""
 
     spec: TableSpec
     rows_plan: FilePlan
@@ -45,7 +45,9 @@ class LoadPlan:
     bad_location: str | None = None
     """Folders of tables that are not made yet."""
 
-    def pieces(self, shapes: Sequence[FileColumns], asked: LoadRequest, stamp: LoadStamp, cores: int) -> list[CsvTask]:
+    def pieces(
+        self, shapes: Sequence[FileColumns], request: LoadRequest, stamp: LoadStamp, cores: int
+    ) -> list[CsvTask]:
         total = sum(csv_range.length for shape in shapes for csv_range in shape.file.ranges)
         size = min(_PIECE_BYTES, max(1, total // (cores * _PIECES_PER_CORE)))
         found = []
@@ -61,7 +63,7 @@ class LoadPlan:
                         width=shape.file.width,
                         columns=columns,
                         extra=extra,
-                        null_words=asked.null_words,
+                        null_words=request.null_words,
                         stamp=stamp,
                         rows_plan=self.rows_plan,
                         bad_plan=self.bad_plan,
@@ -74,8 +76,8 @@ class LoadPlan:
         """What all the data says about the columns that were guessed."""
         facts = {name: ColumnFacts() for name in self.guess}
         for piece in done:
-            for name, told in piece.facts.items():
-                facts[name] += told
+            for name, more in piece.facts.items():
+                facts[name] += more
         return facts
 
     def came_true(self, table: LakeTable, quarantine: LakeTable, done: Sequence[CsvTaskResult]) -> bool:
@@ -90,18 +92,21 @@ class LoadPlan:
 
 
 def draft_of(
-    lake: Lake, asked: LoadRequest, table: LakeTable | None, shapes: Sequence[FileColumns], mark: str
+    lake: Lake, request: LoadRequest, table: LakeTable | None, shapes: Sequence[FileColumns], mark: str
 ) -> LoadPlan:
     """The table that these files would make, or need, if all of their data were like the sample."""
     known = table.spec if table else None
-    guess = sampled(shapes, to_infer(shapes, asked.columns, known), asked.null_words)
+    guess = sampled(shapes, to_infer(shapes, request.columns, known), request.null_words)
     if table is None:
-        spec = new_spec(asked.table, shapes, asked.columns, decided_types(guess))
+        spec = new_spec(request.table, shapes, request.columns, decided_types(guess))
         location = draft_location(lake, spec.name, mark)
         rows_plan = plan_draft_files(lake, spec, location)
     else:
-        spec, location = table.spec.with_columns(columns_to_add(table.spec, asked.columns, decided_types(guess))), None
-        rows_plan = plan_files(lake, table) if spec.kind == "entity" else draft_grown(lake, table, spec)
+        spec, location = (
+            table.spec.with_columns(columns_to_add(table.spec, request.columns, decided_types(guess))),
+            None,
+        )
+        rows_plan = plan_files(lake, table) if spec.kind == "entity" else plan_extended_files(lake, table, spec)
     bad_plan, bad_location = _quarantine(lake, quarantine_of(spec), mark)
     return LoadPlan(spec, rows_plan, bad_plan, guess, known, location, bad_location)
 
@@ -119,11 +124,11 @@ def _quarantine(lake: Lake, spec: TableSpec, mark: str) -> tuple[FilePlan, str |
             raise
         location = draft_location(lake, spec.name, mark)
         return plan_draft_files(lake, spec, location), location
-    return draft_grown(lake, table, table.spec.with_columns(spec.columns)), None
+    return plan_extended_files(lake, table, table.spec.with_columns(spec.columns)), None
 
 
 def _grouped(ranges: Sequence[CsvRange], size: int) -> list[tuple[CsvRange, ...]]:
-    """Groups of about this size, all of about the same: the last one shall not be waited for."""
+    """Groups of about this size, all of about the same, so that no task ends much later than the others."""
     total = sum(csv_range.length for csv_range in ranges)
     groups: dict[int, list[CsvRange]] = {}
     before = 0

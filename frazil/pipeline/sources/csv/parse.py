@@ -1,20 +1,28 @@
-"""A range as rows of the table, and the records that cannot be rows, each with the reason.
+"""Parser of a range: its rows, and its bad records, each with the reason.
 
 Every record comes out once, as a row or as a bad row. The text of a record is looked up for bad ones only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.events.declaration import NO_CHECKS, Checks, ColumnType, Partition, too_long, unfit_for_folder
+from frazil.events.declaration import (
+    NO_CHECKS,
+    Checks,
+    ColumnType,
+    Partition,
+    check_value,
+    too_long,
+    unfit_for_folder,
+    whole_match,
+)
 from frazil.events.decoding import shown
-from frazil.pipeline.sources.csv.check import failures
 from frazil.pipeline.sources.csv.convert import convert_column
 from frazil.pipeline.sources.csv.dialect import Dialect
 from frazil.pipeline.sources.csv.field_text import Text, read_text
@@ -62,19 +70,6 @@ class Parsed:
     bad: pa.Table
 
 
-def parse_range(
-    csv_range: CsvRange,
-    dialect: Dialect,
-    width: int,
-    columns: Sequence[TargetColumn],
-    *,
-    null_words: Sequence[str] = (),
-    refused: Mapping[int, CellRefusal] | None = None,
-) -> Parsed:
-    """All records of a range: `parse_text` of its fields."""
-    return parse_text(read_fields(csv_range, dialect, width, columns, null_words), columns, refused=refused)
-
-
 def read_fields(
     csv_range: CsvRange, dialect: Dialect, width: int, columns: Sequence[TargetColumn], null_words: Sequence[str] = ()
 ) -> Text:
@@ -117,7 +112,7 @@ def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:
         values = converted.values
         if converted.unfit is not None:
             judged.refuse(converted.unfit, column.name, given, f"is not of type {column.type}")
-    for failed, reason in failures(values, column.type, column.checks):
+    for failed, reason in _failures(values, column.type, column.checks):
         judged.refuse(failed, column.name, given, reason)
     if column.partition and len(unfit := unfit_for_folder(column.partition, column.name, values)):
         failed = np.zeros(len(values), dtype=np.bool_)
@@ -126,9 +121,37 @@ def _judge(column: TargetColumn, text: Text, judged: _Judged) -> pa.Array:
     return values
 
 
+def _failures(values: pa.Array, of_type: ColumnType, checks: Checks) -> Iterator[tuple[Mask, str]]:
+    """For each check that any value fails: which ones, and the reason. `unique` is not checked here: it needs all
+    ranges."""
+    if checks.not_null and values.null_count:
+        yield np.asarray(values.is_null()), "is missing, and the column must not be null"
+    if of_type.kind in ("float", "double") and (checks.min is not None or checks.max is not None):
+        yield from _where(pc.is_nan(values), "is in no range")
+    for limit, compare, reason in (
+        (checks.min, pc.less, "is below the minimum of"),
+        (checks.max, pc.greater, "is above the maximum of"),
+    ):
+        if limit is not None:
+            yield from _where(compare(values, check_value(limit, of_type)), f"{reason} {limit}")
+    if checks.one_of:
+        listed = pa.array([check_value(value, of_type).as_py() for value in checks.one_of], of_type.arrow)
+        known = pc.or_(pc.is_in(values, listed), values.is_null())
+        yield from _where(pc.invert(known), "is not one of the declared values")
+    if checks.pattern is not None:
+        matching = pc.match_substring_regex(values, whole_match(checks.pattern))
+        yield from _where(pc.invert(matching), f"does not match the pattern {checks.pattern}")
+
+
+def _where(failed: pa.BooleanArray, reason: str) -> Iterator[tuple[Mask, str]]:
+    mask: Mask = np.asarray(failed.fill_null(False))
+    if mask.any():
+        yield mask, reason
+
+
 def unique_values(parsed: Parsed, columns: Sequence[TargetColumn]) -> dict[str, pa.Table]:
     """Of each column that must be unique its values in this range, nulls left out, with their lines: `value`, `line`.
-    Whether one is there twice is for the caller to say, who knows all ranges."""
+    The caller, who knows all ranges, finds those that repeat."""
     found = {}
     for column in columns:
         if column.checks.unique:
@@ -148,8 +171,8 @@ class _Judged:
     def refuse(self, failed: Mask, column: str, given: pa.StringArray, reason: str) -> None:
         for row in np.flatnonzero(failed & ~self.bad).tolist():
             value = given[row].as_py()
-            words = f"{shown(value)} {reason}" if value else f"the value {reason}"
-            self._refusals[int(self._text.kept[row])] = CellRefusal(column, words)
+            message = f"{shown(value)} {reason}" if value else f"the value {reason}"
+            self._refusals[int(self._text.kept[row])] = CellRefusal(column, message)
         self.bad |= failed
 
     def refuse_lines(self, refused: Mapping[int, CellRefusal]) -> None:

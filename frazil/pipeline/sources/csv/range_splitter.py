@@ -1,4 +1,4 @@
-"""Cuts UTF-8 text that arrives in chunks into ranges of whole records, and reads the header on the way."""
+"""Range splitter: cuts UTF-8 text that arrives in chunks into ranges of whole records, and reads the header."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class RangeSplitter:
                 hint="give the delimiter if this is the wrong one, or split the file",
             )
         self.width = len(cells)
-        asked = self._options.header
-        if looks_like_data(cells) if asked is None else not asked:
+        has_header = self._options.header
+        if looks_like_data(cells) if has_header is None else not has_header:
             return start
         self.header = tuple(cells)
         return end + (2 if piece[end : end + 2] == b"\r\n" else 1 if end < len(piece) else 0)
@@ -139,5 +139,5 @@ class RangeSplitter:
             f"the record that begins on line {line:,} of {self._path} is longer than "
             f"{self._options.max_record_bytes:,} bytes",
             code="record_too_long",
-            hint="mostly a quote that is opened and never closed; mend it, or say that nothing is quoted",
+            hint="usually a quote is opened and never closed; repair the file, or load it without quotes",
         )

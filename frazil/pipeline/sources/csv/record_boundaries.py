@@ -1,4 +1,4 @@
-"""Where the records of a piece of CSV end, found on whole arrays.
+"""Record boundaries of a piece of CSV, found on whole arrays.
 
 The piece begins at the beginning of a record. A line end inside of quotes ends no record; which ones those are follows
 from the number of quotes before them, as long as every quote opens at the beginning of a field and closes at its end.

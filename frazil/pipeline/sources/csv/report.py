@@ -1,4 +1,4 @@
-"""What a load came to: whether it may count, what the table remembers of it, and the report."""
+"""Report of a CSV load: the tolerance of bad records, the load record, and the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.registry import Job
 from frazil.requests import LoadRequest, Tolerance
 
 JOB = "ingest csv"
-_COLUMNS_TOLD = 20
+_MAX_COLUMNS = 20
 
 
 def check_tolerance(done: Sequence[CsvTaskResult], tolerance: Tolerance) -> None:
@@ -27,7 +27,7 @@ def check_tolerance(done: Sequence[CsvTaskResult], tolerance: Tolerance) -> None
     raise InvalidInput(
         f"{bad:,} of {rows + bad:,} records are bad, and {tolerance} may be: nothing was loaded",
         code="too_many_bad_rows",
-        hint="look at the examples; declare the column's type, mend the file, or allow more with --max-bad",
+        hint="see the examples; declare the column's type, repair the file, or allow more with --max-bad",
         details={
             "rows_in": rows + bad,
             "bad": bad,
@@ -64,28 +64,28 @@ def record_of(
 
 
 def report_of(
-    asked: LoadRequest, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile], seconds: float
+    request: LoadRequest, table: LakeTable | None, record: LoadRecord | None, known: Sequence[CsvFile], seconds: float
 ) -> dict[str, Any]:
     """As it is shown and journalled; without a record there was nothing to load."""
-    told = dict(record.report) if record else {"rows_in": 0, "rows_out": 0, "quarantined": 0, "bytes_in": 0}
+    figures = dict(record.report) if record else {"rows_in": 0, "rows_out": 0, "quarantined": 0, "bytes_in": 0}
     loaded = record.files if record else ()
     return {
-        "table": asked.table.removeprefix("main."),
+        "table": request.table.removeprefix("main."),
         "load": record.id if record else None,
-        "mode": asked.mode,
+        "mode": request.mode,
         "files": [
             *({"name": file.name, "rows": file.rows, "bytes": file.size, "state": "loaded"} for file in loaded),
             *({"name": file.path, "bytes": file.mark.size, "state": "already loaded"} for file in known),
         ],
-        **told,
+        **figures,
         "snapshot_id": record.snapshot_id if record else (table.snapshot_id if table else None),
         "seconds": round(seconds, 3),
-        "mb_per_second": float(f"{told['bytes_in'] / 1e6 / seconds:.3g}") if seconds else None,
+        "mb_per_second": float(f"{figures['bytes_in'] / 1e6 / seconds:.3g}") if seconds else None,
     }
 
 
 def _by_column(done: Sequence[CsvTaskResult]) -> dict[str, int]:
-    return dict(sum((piece.reasons for piece in done), Counter[str]()).most_common(_COLUMNS_TOLD))
+    return dict(sum((piece.reasons for piece in done), Counter[str]()).most_common(_MAX_COLUMNS))
 
 
 def _source(files: Sequence[CsvFile]) -> str:

@@ -1,4 +1,4 @@
-"""The first pass over a file: what it is, whether it was loaded before, and where it can be cut.
+"""Scan of a file: its hash, encoding, dialect and header, and the ranges that it can be cut into.
 
 One sequential read finds the SHA-256 of the raw bytes, the encoding, the dialect, the header and ranges of whole
 records. A plain UTF-8 file is not copied: its ranges point into it. Anything else is written once, as UTF-8, to a spool

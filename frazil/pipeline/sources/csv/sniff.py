@@ -1,8 +1,8 @@
-"""What the first records of a file say about how it is written.
+"""Dialect sniffer: delimiter, quote and header of a file, from its first records.
 
 The delimiter is the one of `, ; tab |` that cuts the head of the file into records of the same width, the widest where
 several do; at a tie the one that is rarer in texts. The quote is `"`, unless fields of the head are wrapped in `'` and
-none in `"`. A backslash escapes only where that was asked for.
+none in `"`. A backslash escapes only if the options say so.
 
 The first record is the header, unless one of its cells looks like data: a number, a date or a timestamp. Whole numbers
 from 1900 to 2100 do not count as such, since years are common names of columns.

@@ -1,7 +1,7 @@
-"""One task of a CSV load: some ranges of a file become data files of the table, their bad records of its quarantine.
+"""CSV task: some ranges of a file become data files of the table, their bad records files of its quarantine.
 
-Where the types are a guess, the task tells the facts of its data. Once those contradict the guess it writes no more,
-and only goes on to tell facts: all of them are needed to decide better.
+Where the types are a guess, the task returns the facts of its data. Once those contradict the guess it writes no more
+rows, and only collects facts: all of them are needed to decide the types.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class CsvTaskResult:
     spooled: tuple[str, ...]
     """Files of rows that wait to be sent as events."""
     facts: Mapping[str, ColumnFacts]
-    """What the data says of the columns whose type is a guess."""
+    """Facts of the columns whose type is a guess."""
     contradicted: bool
-    """It says that a guess is wrong: nothing was written."""
+    """A guess is wrong: nothing was written."""
 
 
 def load_piece(piece: CsvTask) -> CsvTaskResult:
@@ -134,9 +134,9 @@ class _Tally:
     def _bears_out(self, text: Text) -> bool:
         stands = True
         for column in self._piece.supposed:
-            told = facts_of(text.field(column.position))
-            self._facts[column.name] += told
-            stands &= column.stands(told)
+            facts = facts_of(text.field(column.position))
+            self._facts[column.name] += facts
+            stands &= column.stands(facts)
         return stands
 
     def _counted(self, parsed: Parsed) -> Parsed:

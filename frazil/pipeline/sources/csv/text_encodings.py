@@ -1,8 +1,8 @@
-"""Text encodings: the ones that a file may be said to have.
+"""Text encodings that a load may name.
 
 Python knows more codecs than there are encodings of files. Some are no encodings (`hex`, `rot13`, `unicode_escape`),
 and some take quadratic time: 4 MB of `punycode` took 52 s, of `idna` 14 s, of each one below at most 0.3 s. A name is
-looked up here and not by `codecs.lookup`, which remembers every name that it was ever asked for.
+looked up here and not by `codecs.lookup`, which caches every name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from encodings.aliases import aliases
 from frazil.errors import InvalidInput
 
 UTF8 = "utf-8"
-_ALLOWED = (
+ALLOWED = (
     "utf_8 utf_8_sig utf_16 utf_16_le utf_16_be utf_32 utf_32_le utf_32_be ascii "
     "iso8859_1 iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8 iso8859_9 iso8859_10 iso8859_11 "
     "iso8859_13 iso8859_14 iso8859_15 iso8859_16 "
@@ -29,15 +29,10 @@ _ALLOWED = (
     "iso2022_jp iso2022_jp_1 iso2022_jp_2 iso2022_jp_2004 iso2022_jp_3 iso2022_jp_ext "
     "euc_kr cp949 johab iso2022_kr"
 ).split()
-_BY_NAME = {name: name for name in _ALLOWED} | {alias: name for alias, name in aliases.items() if name in _ALLOWED}
+_BY_NAME = {name: name for name in ALLOWED} | {alias: name for alias, name in aliases.items() if name in ALLOWED}
 _BY_NAME |= {"latin_1": "iso8859_1", "utf8": "utf_8"}
-_BY_NAME |= {name.replace("iso8859", "iso_8859"): name for name in _ALLOWED if name.startswith("iso8859")}
+_BY_NAME |= {name.replace("iso8859", "iso_8859"): name for name in ALLOWED if name.startswith("iso8859")}
 _LONGEST = 40
-
-
-def allowed_encodings() -> list[str]:
-    """The encodings by the names that Python gives them."""
-    return list(dict.fromkeys(codecs.lookup(name).name for name in _ALLOWED))
 
 
 def known_encoding(name: str) -> str:

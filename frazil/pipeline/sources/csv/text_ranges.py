@@ -1,4 +1,4 @@
-"""Ranges of a file that begin and end on record borders: the pieces that tasks work on side by side."""
+"""Text ranges of a file that begin and end on record boundaries: tasks work on them side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.errors import Conflict
 
 @dataclass(frozen=True)
 class FileMark:
-    """What tells a file from the same file after somebody wrote to it."""
+    """Size, time and inode of a file: they change when somebody writes to it."""
 
     size: int
     mtime_ns: int

@@ -1,4 +1,4 @@
-"""Which type all values of a column fit: each range tells its facts, the sum of the facts decides.
+"""Type inference: the type that all values of a column fit, decided by the sum of the facts of all ranges.
 
 | type | the texts that fit |
 |---|---|
@@ -127,11 +127,11 @@ def facts_of(texts: pa.StringArray) -> ColumnFacts:
 
 def _fits(texts: pa.StringArray, ends: Ints, lengths: Ints, letters: npt.NDArray[np.uint8]) -> tuple[Fits, int, int]:
     if texts[0].as_py().lower() in ("true", "false"):
-        words = pc.is_in(pc.ascii_lower(texts), pa.array(["true", "false"]))
-        return (Fits.BOOL if pc.all(words).as_py() else _NOTHING), 0, 0
+        is_bool = pc.is_in(pc.ascii_lower(texts), pa.array(["true", "false"]))
+        return (Fits.BOOL if pc.all(is_bool).as_py() else _NOTHING), 0, 0
     if lengths[0] >= _DAY_LETTERS and letters[4] == ord("-") and (_SIGNS[letters[:4]] == _DIGIT).all():
         return _moment(texts, lengths), 0, 0
-    # Most columns of words are told by their first bytes.
+    # Most columns of words are recognized by their first bytes.
     signs = _SIGNS[letters[:_SAMPLE_BYTES]]
     seen = int(np.bitwise_or.reduce(signs))
     if not seen & _OTHER and len(letters) > _SAMPLE_BYTES:

@@ -1,7 +1,7 @@
-"""Types from a sample, so that one pass over the text can judge, convert and write it.
+"""Type sample: types guessed from some records, so that one pass over the text can judge, convert and write it.
 
-A guess is what the beginnings of some ranges say of a column. Every task tells the same facts of all the data it reads;
-their sum decides, as if there had been no guess. Where it decides otherwise, the rows are written again.
+The guess is made from the beginnings of some ranges. Every task returns the same facts of all the data it reads, and
+their sum decides. If it decides otherwise, the rows are written again.
 """
 
 from __future__ import annotations

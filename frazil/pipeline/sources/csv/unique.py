@@ -1,4 +1,4 @@
-"""Values that must be unique and are not: found across all files of a load, and against what the table has."""
+"""Unique values: repeats across all files of a load, and of values that the table has."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class UnpackBudget:
         self._used = 0
 
     def file(self, name: str, packed_bytes: int) -> FileGrowth:
-        """The growth of the next file. It counts for the load once it is `settled`: a second try begins anew."""
+        """The growth of the next file. It counts for the load once it is `settled`: a second try begins at 0."""
         return FileGrowth(self, name, packed_bytes)
 
     def settle(self, size: int) -> None:

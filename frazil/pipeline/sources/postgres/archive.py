@@ -1,4 +1,4 @@
-"""The nightly archive: every table of a source as of one moment, each night a partition of its archive table.
+"""Nightly archive: every table of a source as of one moment, each night a partition of its archive table.
 
 The tables are read in one exported snapshot, so that they agree with each other, and published once all are read. A
 try that was cut off is made again from the start, in a new snapshot: what it had published is replaced with the rest.
@@ -34,7 +34,7 @@ from frazil.pipeline.sources.postgres.dsn import Dsn
 from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
 from frazil.pipeline.sources.postgres.read import TablePlan, plan_table
 from frazil.pipeline.sources.postgres.report import Night, TableLine
-from frazil.pipeline.sources.postgres.source_settings import leniency_of, patience_of, range_read
+from frazil.pipeline.sources.postgres.source_settings import loss_policy_of, range_read, timeouts_of
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
 from frazil.pipeline.sources.postgres.target_columns import DATE_COLUMN, archive_spec, fit_columns
@@ -61,27 +61,27 @@ def archive_database(
     lake: Lake,
     tasks: Tasks,
     job: Job,
-    asked: PostgresRequest,
+    request: PostgresRequest,
     settings: SourceSettings,
     dsn: Dsn,
     report_progress: ProgressCallback,
 ) -> Night:
-    """Archive what was asked for. A table that fails has its reason in the report, and the others go on."""
+    """Archive the requested tables. A table that fails has its reason in the report, and the others go on."""
     began = time.monotonic()
-    night = asked.run_date or job.asked_at.astimezone(UTC).date()
+    night = request.run_date or job.asked_at.astimezone(UTC).date()
     selection = select(
-        dsn, settings.in_schema, asked.tables or settings.tables, settings.exclude, patience=patience_of(settings)
+        dsn, settings.in_schema, request.tables or settings.tables, settings.exclude, timeouts=timeouts_of(settings)
     )
-    with exported(dsn, selection, patience=patience_of(settings)) as snapshot:
+    with exported(dsn, selection, timeouts=timeouts_of(settings)) as snapshot:
         crash_point("after_postgres_snapshot")
         found = [_Archived(refused.name, error=refused.error) for refused in snapshot.refused]
-        found += [_planned(lake, tasks, table, snapshot, settings, dsn, asked, night) for table in snapshot.tables]
+        found += [_planned(lake, tasks, table, snapshot, settings, dsn, request, night) for table in snapshot.tables]
         crash_point("after_postgres_declare")
         pieces = [piece for table in found for piece in table.pieces]
         done = tasks.run(
             pieces,
             load_piece,
-            doing=f"archive {asked.source}",
+            doing=f"archive {request.source}",
             report_done=lambda n: report_progress({"read": n, "of": len(pieces)}),
         )
         snapshot.check()
@@ -92,8 +92,10 @@ def archive_database(
         table = next(one for one in found if one.source == piece.table)
         table.done.append(result)
         table.error = table.error or result.error
-    lines = [_published(lake, table, job, asked, night, moment) for table in sorted(found, key=lambda one: one.source)]
-    return Night(asked.source, night, taken_at, tuple(lines), time.monotonic() - began)
+    lines = [
+        _published(lake, table, job, request, night, moment) for table in sorted(found, key=lambda one: one.source)
+    ]
+    return Night(request.source, night, taken_at, tuple(lines), time.monotonic() - began)
 
 
 def _planned(
@@ -103,34 +105,36 @@ def _planned(
     snapshot: ExportedSnapshot,
     settings: SourceSettings,
     dsn: Dsn,
-    asked: PostgresRequest,
+    request: PostgresRequest,
     night: date,
 ) -> _Archived:
-    """The archive table, made or grown so that tonight's columns fit; and the ranges to read."""
+    """The archive table, created or extended so that tonight's columns fit; and the ranges to read."""
     archived = _Archived(table.relation.name)
     try:
-        plan = plan_table(table, clean, leniency_of(settings))
+        plan = plan_table(table, clean, loss_policy_of(settings))
         name = f"{NAMESPACE}.{clean(table.relation.name)}"
-        words = f"Nightly archive of {table.relation} at {asked.source}."
+        description = f"Nightly archive of {table.relation} at {request.source}."
         first = fit_columns(plan, {})
-        spec = archive_spec(name, plan, description=words, retention_years=settings.retention_years, names=first.names)
+        spec = archive_spec(
+            name, plan, description=description, retention_years=settings.retention_years, names=first.names
+        )
         target = lake.table(name) if name in lake.names() else lake.create_bulk(spec)
-        if target.spec.description != words:
+        if target.spec.description != description:
             raise InvalidInput(
-                f"{target.spec.short_name!r} is not the archive of {table.relation} at {asked.source}",
+                f"{target.spec.short_name!r} is not the archive of {table.relation} at {request.source}",
                 code="archive_taken",
                 hint="two tables of this name are archived: exclude one, or rename it in a view",
             )
-        grown = fit_columns(plan, target.spec.columns)
-        if grown.added:
-            target = lake.alter(name, lambda current: current.with_columns(grown.added))
+        fit = fit_columns(plan, target.spec.columns)
+        if fit.added:
+            target = lake.alter(name, lambda current: current.with_columns(fit.added))
         files = plan_files(lake, target)
         archived.target, archived.plan = target, plan
         archived.pieces = [
             ArchiveTask(
                 table=table.relation.name,
                 reads=range_read(settings, dsn, snapshot, plan, within),
-                names=grown.names,
+                names=fit.names,
                 constants={DATE_COLUMN: pa.scalar(night, pa.date32())},
                 files=files,
             )
@@ -141,7 +145,7 @@ def _planned(
     return archived
 
 
-def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresRequest, night: date, moment: str) -> TableLine:
+def _published(lake: Lake, table: _Archived, job: Job, request: PostgresRequest, night: date, moment: str) -> TableLine:
     """Put tonight's rows in the place of what the night has; a line of the report, whatever comes of it."""
     if table.error is not None or table.target is None:
         error = table.error or FrazilError("it could not be planned")
@@ -153,7 +157,7 @@ def _published(lake: Lake, table: _Archived, job: Job, asked: PostgresRequest, n
     size = sum(file.size for file in files)
     record = LoadRecord(
         id=f"{job.id.partition('-')[2]}-{moment}",
-        source=f"postgres:{asked.source}/{table.source}",
+        source=f"postgres:{request.source}/{table.source}",
         job=JOB,
         began_at=job.asked_at,
         rows=rows,

@@ -1,4 +1,4 @@
-"""One task of a load from a Postgres: a range of a table becomes data files."""
+"""Archive task: a range of a table of a Postgres becomes data files."""
 
 from __future__ import annotations
 

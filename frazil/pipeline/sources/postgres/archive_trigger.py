@@ -14,7 +14,7 @@ _ASKED = "archive/asked/"
 
 
 class ArchiveTrigger:
-    """Remembers in the registry which night it asked for last."""
+    """Remembers in the registry the night that it submitted last."""
 
     def __init__(self, name: str, settings: SourceSettings, registry: Registry) -> None:
         self._name = name
@@ -29,9 +29,9 @@ class ArchiveTrigger:
         key = _ASKED + self._name
         last = self._registry.get(key)
         if last is None or last.body.decode() < tonight:
-            asked = PostgresRequest(source=self._name, run_date=now.date())
+            request = PostgresRequest(source=self._name, run_date=now.date())
             # In this order: a kill in between makes the night twice, the second in the place of the first, not never.
-            submit_job(self._registry, POSTGRES.name, self._name, asked.params(), asked_by="nightly")
+            submit_job(self._registry, POSTGRES.name, self._name, request.params(), asked_by="nightly")
             with contextlib.suppress(Conflict):
                 self._registry.put(key, tonight.encode(), last.version if last else None)
         self._known = tonight

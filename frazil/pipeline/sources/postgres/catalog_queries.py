@@ -1,4 +1,4 @@
-"""What the catalog of a Postgres (12 and later) is asked. Places in braces are filled with quoted literals or oids."""
+"""Catalog queries of a Postgres (12 and later). Places in braces are filled with quoted literals or oids."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SELECT t.oid::int8 AS oid, t.typname::text AS name, n.nspname::text AS schema, t
 FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 """
 
-# The file of a relation, asked for by function, is today's; that of the row is the snapshot's.
+# The file of a relation, read by a function, is today's; that of the row is the snapshot's.
 PARTS = """
 WITH part(root, oid) AS (
   SELECT c.oid, coalesce(t.relid::oid, c.oid)

@@ -1,4 +1,4 @@
-"""A connection to the source, set up so that every session shows a value in the same way; and its errors in our words.
+"""Connection to a source, set up so that every session shows a value in the same way; translated errors.
 
 The driver's own text goes through `Dsn.redacted`, and its exception is not chained: a traceback prints what is chained.
 """
@@ -30,7 +30,7 @@ _SESSION = {
     "bytea_output": "hex",
     "quote_all_identifiers": "off",
     "standard_conforming_strings": "on",
-    # A policy would leave rows out without a word; with this, reading such a table is an error.
+    # A policy would leave rows out silently; with this, reading such a table is an error.
     "row_security": "off",
     "idle_in_transaction_session_timeout": "0",
     "jit": "off",
@@ -53,15 +53,15 @@ class PostgresFailed(Unavailable):
 
 
 @contextmanager
-def connect(dsn: Dsn, patience: Timeouts) -> Iterator[Connection]:
+def connect(dsn: Dsn, timeouts: Timeouts) -> Iterator[Connection]:
     """An open connection, outside of any transaction."""
     conninfo = dsn.conninfo(
-        connect_timeout=str(patience.connect_seconds), application_name="frazil", **_ALIVE, **NEUTRAL
+        connect_timeout=str(timeouts.connect_seconds), application_name="frazil", **_ALIVE, **NEUTRAL
     )
     for name in _SERVICE_VARIABLES:  # the one option that cannot be said to be empty
         os.environ.pop(name, None)
     try:
-        # The words of the driver's reader are UTF-8 by assumption, whatever the environment says.
+        # The driver's reader assumes UTF-8, whatever the environment says.
         connection: Connection = dbapi.connect(f"{conninfo} client_encoding='UTF8'", autocommit=True)
     except (DriverError, OSError) as error:
         raise translated(error, dsn, "connecting") from None
@@ -78,17 +78,17 @@ def begin(cursor: Cursor, *, snapshot_id: str | None = None) -> None:
         cursor.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot_id)}")
 
 
-def configure_session(cursor: Cursor, patience: Timeouts) -> None:
+def configure_session(cursor: Cursor, timeouts: Timeouts) -> None:
     """Set what the text of a value depends on, for this transaction. It is a query: the snapshot is taken by it."""
     wanted = {
         **_SESSION,
-        "statement_timeout": f"{patience.statement_seconds}s",
+        "statement_timeout": f"{timeouts.statement_seconds}s",
         # Whoever waits to alter a table waits for the exporting session, and readers queue up behind him: without this
         # limit the load and he would wait for each other.
-        "lock_timeout": f"{patience.lock_seconds}s",
+        "lock_timeout": f"{timeouts.lock_seconds}s",
     }
     calls = [f"set_config({literal(key)}, {literal(value)}, true)" for key, value in wanted.items()]
-    # Postgres 17 can end a transaction for its age; older servers do not know the word.
+    # Postgres 17 can end a transaction for its age; older servers do not know the setting.
     unbounded = "(SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout') AS t"
     rows(cursor, f"SELECT {', '.join(calls)}, {unbounded}")
 
@@ -114,8 +114,8 @@ def literal(value: str) -> str:
 
 
 DRIVER_ERRORS = (DriverError, OSError, pa.ArrowException)
-# A stream that breaks half-way has no SQLSTATE, only the server's words. These say that something is wrong with what
-# was asked; whatever else ends a stream (shutdown, timeout, a lost network, a replica that moved on) may pass.
+# A stream that breaks half-way has no SQLSTATE, only the server's text. These texts mean that the
+# request is wrong; whatever else ends a stream (shutdown, timeout, a lost network, a replica that moved on) may pass.
 _NOT_PASSING = (
     "division by zero",
     "invalid input syntax",
@@ -153,7 +153,7 @@ def translated(error: BaseException, dsn: Dsn, doing: str) -> FrazilError:
         )
     if "row-level security" in text:
         return _row_security(message)
-    if state.startswith(("22", "42", "0A")) or any(words in text for words in _NOT_PASSING):
+    if state.startswith(("22", "42", "0A")) or any(part in text for part in _NOT_PASSING):
         return InvalidInput(message, code="postgres_refused", hint="the server refuses this read; see its message")
     return PostgresFailed(message, hint="check that the server runs and can be reached, then try again")
 

@@ -1,4 +1,4 @@
-"""The driver's Arrow columns as columns of our types, and the values among them that do not fit."""
+"""Conversion of the driver's Arrow columns to columns of our types, and the values that do not fit."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class ValueUnfit(Exception):
         self.what, self.count, self.setting = what, count, setting
 
 
-def converted(column: pa.Array, to: ColumnType, leniency: LossPolicy) -> pa.Array:
+def converted(column: pa.Array, to: ColumnType, loss_policy: LossPolicy) -> pa.Array:
     """The column as `to`; raises `ValueUnfit`."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if to.kind == "decimal":
-        return _decimals(column, to.arrow, leniency)
+        return _decimals(column, to.arrow, loss_policy)
     if to.kind == "date":
-        return _days(column, leniency)
+        return _days(column, loss_policy)
     if to.kind == "timestamp":
-        return _instants(column, leniency)
+        return _instants(column, loss_policy)
     if to.kind == "list":
-        elements = converted(column.values, to.children[0][1], leniency)
+        elements = converted(column.values, to.children[0][1], loss_policy)
         return pa.Array.from_buffers(
             to.arrow, len(column), column.buffers()[:2], column.null_count, column.offset, [elements]
         )
@@ -49,7 +49,7 @@ def converted(column: pa.Array, to: ColumnType, leniency: LossPolicy) -> pa.Arra
     return column if column.type == to.arrow else column.cast(to.arrow)
 
 
-def _decimals(texts: pa.Array, to: pa.DataType, leniency: LossPolicy) -> pa.Array:
+def _decimals(texts: pa.Array, to: pa.DataType, loss_policy: LossPolicy) -> pa.Array:
     try:
         return texts.cast(to)
     except pa.ArrowInvalid:
@@ -57,36 +57,36 @@ def _decimals(texts: pa.Array, to: pa.DataType, leniency: LossPolicy) -> pa.Arra
         count = pc.sum(wrong).as_py() or 0
         if not count:
             raise
-        if leniency.nan == "error":
+        if loss_policy.nan == "error":
             raise ValueUnfit("NaN", count, "nan") from None
         return pc.if_else(wrong, pa.scalar(None, pa.string()), texts).cast(to)
 
 
-def _days(dates: pa.Array, leniency: LossPolicy) -> pa.Array:
+def _days(dates: pa.Array, loss_policy: LossPolicy) -> pa.Array:
     days = dates.view(pa.int32())
     least = pc.min(days).as_py()
     if least is None or least >= _LEAST_DAYS:
         return dates
     wrong, beyond = pc.less(days, _LEAST_DAYS), pc.less_equal(days, _INFINITE_DAYS)
-    return _bounded(days, wrong, beyond, _FIRST_DAY, _LAST_DAY, leniency).view(pa.date32())
+    return _bounded(days, wrong, beyond, _FIRST_DAY, _LAST_DAY, loss_policy).view(pa.date32())
 
 
-def _instants(times: pa.Array, leniency: LossPolicy) -> pa.Array:
+def _instants(times: pa.Array, loss_policy: LossPolicy) -> pa.Array:
     instants = times.view(pa.int64())
     least = pc.min(instants).as_py()
     if least is None or least >= _LEAST_MICROSECONDS:
         return instants.view(TIMESTAMP)
     # Years after 294246 run over too and come out below the infinities: they are as good as infinite.
     wrong, beyond = pc.less(instants, _LEAST_MICROSECONDS), pc.less_equal(instants, _INFINITE_MICROSECONDS)
-    return _bounded(instants, wrong, beyond, _FIRST_MICROSECOND, _LAST_MICROSECOND, leniency).view(TIMESTAMP)
+    return _bounded(instants, wrong, beyond, _FIRST_MICROSECOND, _LAST_MICROSECOND, loss_policy).view(TIMESTAMP)
 
 
 def _bounded(
-    numbers: pa.Array, wrong: pa.Array, beyond: pa.Array, first: int, last: int, leniency: LossPolicy
+    numbers: pa.Array, wrong: pa.Array, beyond: pa.Array, first: int, last: int, loss_policy: LossPolicy
 ) -> pa.Array:
-    if leniency.infinity == "error":
+    if loss_policy.infinity == "error":
         raise ValueUnfit("infinity, or a year beyond our range,", pc.sum(wrong).as_py(), "infinity")
-    if leniency.infinity == "null":
+    if loss_policy.infinity == "null":
         return pc.if_else(wrong, pa.scalar(None, numbers.type), numbers)
     clamped = pc.if_else(beyond, pa.scalar(last, numbers.type), pa.scalar(first, numbers.type))
     return pc.if_else(wrong, clamped, numbers)

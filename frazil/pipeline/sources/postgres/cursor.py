@@ -1,8 +1,8 @@
-"""Reading on from where the last load stopped: rows whose cursor column is above the last value, less an overlap.
+"""Cursor reads: rows whose cursor column is above the last value of the last load, less an overlap.
 
 The next value is the greatest that the same snapshot holds, so that what is read and what is remembered agree. Values
 are given at insert and become visible at commit: a transaction that was open during the last load can add rows below
-its greatest value. The overlap reads that stretch again; whoever takes the rows recognises those it has by their key.
+its greatest value. The overlap reads that stretch again; rows that were read before are recognised by their key.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class CursorState:
             )
         except (ValueError, KeyError, TypeError):
             raise InvalidInput(
-                "the state of a cursor is not what was written", code="bad_cursor", hint="remove it to begin anew"
+                "the state of a cursor is not what was written",
+                code="bad_cursor",
+                hint="remove it to begin from the start",
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Where a Postgres is and how to enter it, as a value that does not show its password.
+"""DSN of a Postgres, as a value that does not show its password.
 
 A DSN comes as a URL or as `key=value` words, both as libpq reads them. It is taken apart here and handed to the driver
 in one form only, so that libpq never has a malformed text to quote in an error.
@@ -51,7 +51,7 @@ _REFUSED = {
 NEUTRAL = dict.fromkeys(
     "options passfile hostaddr sslcert sslkey sslrootcert sslcrl sslcrldir requirepeer gsslib krbsrvname".split(), ""
 ) | {"host": "localhost"}
-"""What is said to libpq where the DSN says nothing: it would ask the environment (PGOPTIONS and so on) otherwise, and
+"""Options for libpq that the DSN leaves out: it would read the environment (PGOPTIONS and so on) otherwise, and
 for a host the folder of sockets that it was built with, where any user of the machine may listen."""
 _SCHEMES = ("postgresql://", "postgres://")
 _KEY = re.compile(r"[a-z_]+\Z")
@@ -132,9 +132,9 @@ def parse_dsn(text: str, came_from: str) -> Dsn:
     return Dsn(_checked(_of_words(text, came_from), came_from))
 
 
-def _checked(words: Iterable[tuple[str, str]], came_from: str) -> dict[str, str]:
+def _checked(options: Iterable[tuple[str, str]], came_from: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for key, value in words:
+    for key, value in options:
         if key in found:
             # The name of an option that nobody knows is not shown: it may be a part of a password.
             _refuse(came_from, f"has {key if key in _TAKEN else 'an option'} twice")
@@ -163,7 +163,7 @@ def _of_url(text: str, came_from: str) -> Iterator[tuple[str, str]]:
             _refuse(came_from, "has a host or a port that cannot be one")
         hosts.append(found[1].strip("[]"))
         ports.append(found[2] or "")
-    words = [
+    options = [
         ("user", user),
         *([("password", password)] if colon else []),
         ("host", ",".join(hosts)),
@@ -174,8 +174,8 @@ def _of_url(text: str, came_from: str) -> Iterator[tuple[str, str]]:
         key, equals, value = word.partition("=")
         if not equals or not _KEY.match(key):
             _refuse(came_from, "has a parameter after the ? that is not key=value")
-        words.append((key, value))
-    for key, value in words:
+        options.append((key, value))
+    for key, value in options:
         if value:
             yield key, _decoded(value, came_from)
 

@@ -1,4 +1,4 @@
-"""What a source has otherwise than an entity: as pure transforms, and the thin job around them."""
+"""Entity diff: rows of a source that are new, changed or gone against an entity, as pure transforms and one job."""
 
 from __future__ import annotations
 

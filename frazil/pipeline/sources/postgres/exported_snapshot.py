@@ -1,4 +1,4 @@
-"""One exported snapshot of the database: every range of every table is read as of the same moment.
+"""Exported snapshot of the database: every range of every table is read as of the same moment.
 
 The exporting connection takes its locks first and its snapshot after them, and keeps both while others read. The locks
 (ACCESS SHARE, as any SELECT takes) are what ranges by place rely on: VACUUM FULL, CLUSTER, TRUNCATE and a rewriting
@@ -62,7 +62,7 @@ class ExportedSnapshot:
 
     @property
     def moment(self) -> str:
-        """Names what is read in it, as nothing else is named: after a restart a server counts its snapshots anew."""
+        """A unique name of what is read in it: after a restart a server counts its snapshots from 1 again."""
         return f"{self.snapshot_id}-{''.join(filter(str.isdigit, self.taken_at))}"
 
     def check(self) -> None:
@@ -74,14 +74,14 @@ class ExportedSnapshot:
 
 
 @contextmanager
-def exported(dsn: Dsn, selection: SelectedTables, *, patience: Timeouts | None = None) -> Iterator[ExportedSnapshot]:
+def exported(dsn: Dsn, selection: SelectedTables, *, timeouts: Timeouts | None = None) -> Iterator[ExportedSnapshot]:
     """Lock the tables, take the snapshot, describe them in it; hold all of it until the end of the block."""
-    patience = patience or Timeouts()
-    with connect(dsn, patience) as connection, cursor_of(connection) as cursor:
+    timeouts = timeouts or Timeouts()
+    with connect(dsn, timeouts) as connection, cursor_of(connection) as cursor:
         try:
             begin(cursor)
-            locked, refused = _locked(cursor, selection.relations, dsn, patience)
-            configure_session(cursor, patience)
+            locked, refused = _locked(cursor, selection.relations, dsn, timeouts)
+            configure_session(cursor, timeouts)
             locked, unlockable = _touched(cursor, locked, dsn)
             tables, changed = describe(cursor, locked)
             # Without a limit from here on: the connection only waits, and nothing must end it while it does.
@@ -105,10 +105,10 @@ def lost(dsn: Dsn, why: str) -> SnapshotLost:
 
 
 def _locked(
-    cursor: Cursor, relations: Sequence[SourceRelation], dsn: Dsn, patience: Timeouts
+    cursor: Cursor, relations: Sequence[SourceRelation], dsn: Dsn, timeouts: Timeouts
 ) -> tuple[list[SourceRelation], list[SkippedTable]]:
     """Lock all at once; or one by one where that fails, to find out which of them it is."""
-    cursor.execute(f"SET LOCAL lock_timeout = '{patience.lock_seconds}s'")
+    cursor.execute(f"SET LOCAL lock_timeout = '{timeouts.lock_seconds}s'")
     lockable = [one for one in relations if one.kind in _LOCKABLE]
     failed: dict[SourceRelation, SkippedTable] = {}
     if lockable and _tried(cursor, f"LOCK TABLE {', '.join(map(_named, lockable))} IN ACCESS SHARE MODE", dsn):

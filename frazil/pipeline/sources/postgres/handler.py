@@ -1,4 +1,4 @@
-"""Loads from a Postgres, as jobs: the archive of a night with its report, and refreshes of single tables."""
+"""Handler of Postgres jobs: the archive of a night with its report, and refreshes of single tables."""
 
 from __future__ import annotations
 
@@ -24,41 +24,43 @@ log = logging.getLogger(__name__)
 class PostgresLoads:
     def __init__(
         self,
-        tools: LoadServices,
+        services: LoadServices,
         sources: Mapping[str, SourceSettings],
         *,
         reports: Path,
         mail: MailSettings | None = None,
     ) -> None:
-        self._tools = tools
+        self._services = services
         self._sources = sources
         self._reports = reports
         self._mail = mail or MailSettings()
 
     def cancel(self) -> None:
-        self._tools.tasks.cancel()
+        self._services.tasks.cancel()
 
     def run(self, job: Job, report_progress: ProgressCallback) -> dict[str, Any]:
-        asked = PostgresRequest.parse(job.params)
-        settings = self._source(asked)
-        dsn = read_dsn(asked.source, settings)
-        if asked.what != "archive":
-            return refresh_tables(self._tools, job, asked, settings, dsn, report_progress)
-        night = archive_database(self._tools.lake, self._tools.tasks, job, asked, settings, dsn, report_progress)
-        return {**night.body(), **self._told(night, job)}
+        request = PostgresRequest.parse(job.params)
+        settings = self._source(request)
+        dsn = read_dsn(request.source, settings)
+        if request.what != "archive":
+            return refresh_tables(self._services, job, request, settings, dsn, report_progress)
+        night = archive_database(
+            self._services.lake, self._services.tasks, job, request, settings, dsn, report_progress
+        )
+        return {**night.body(), **self._write_report(night, job)}
 
-    def _source(self, asked: PostgresRequest) -> SourceSettings:
-        found = self._sources.get(asked.source)
+    def _source(self, request: PostgresRequest) -> SourceSettings:
+        found = self._sources.get(request.source)
         if found is None:
             raise NotFound(
-                f"no source is named {asked.source!r}",
+                f"no source is named {request.source!r}",
                 code="source_not_found",
-                hint=f"write [sources.{asked.source}] with dsn_env or dsn_file into frazil.toml, then start again",
+                hint=f"write [sources.{request.source}] with dsn_env or dsn_file into frazil.toml, then start again",
             )
         return found
 
-    def _told(self, night: Night, job: Job) -> dict[str, Any]:
-        """Write the report, and send it where a mail server is configured. A mail that fails is told, no more."""
+    def _write_report(self, night: Night, job: Job) -> dict[str, Any]:
+        """Write the report, and send it where a mail server is configured. A mail that fails is only noted."""
         name = f"archive-{night.source}-{night.night}-{job.id.partition('-')[2]}"
         paths = {"text": self._reports / f"{name}.txt", "html": self._reports / f"{name}.html"}
         self._reports.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -66,12 +68,12 @@ class PostgresLoads:
             draft = path.with_name(f".{path.name}.{os.getpid()}")
             draft.write_text(content, encoding="utf-8")
             draft.replace(path)
-        told: dict[str, Any] = {"report": {kind: str(path) for kind, path in paths.items()}, "mailed": False}
+        body: dict[str, Any] = {"report": {kind: str(path) for kind, path in paths.items()}, "mailed": False}
         if self._mail.is_on:
             try:
                 send_mail(self._mail, subject=night.title, text=night.text(), html=night.html())
-                told["mailed"] = True
+                body["mailed"] = True
             except FrazilError as error:
-                log.warning("the report was not sent: %s", error)
-                told["mail_error"] = error.message
-        return told
+                log.warning("report mail failed: %s", error)
+                body["mail_error"] = error.message
+        return body

@@ -1,4 +1,4 @@
-"""Read one range of a table as Arrow batches, by binary COPY. This is what a task runs, in a process of its own."""
+"""Range reader: one range of a table as Arrow batches, by binary COPY, in the process of a task."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TablePlan:
 
     relation: SourceRelation
     columns: tuple[ColumnPlan, ...]
-    leniency: LossPolicy
+    loss_policy: LossPolicy
     where: str = ""
     """A further condition on the rows, as SQL."""
 
@@ -61,15 +61,15 @@ class TablePlan:
     def statement(self, within: Range) -> str:
         """The SELECT of a range: the columns in order, then the guards."""
         guards = [column.guard for column in self.columns if column.guard]
-        asked = ", ".join(f"{sql} AS c{at}" for at, sql in enumerate([c.expression for c in self.columns] + guards))
+        selected = ", ".join(f"{sql} AS c{at}" for at, sql in enumerate([c.expression for c in self.columns] + guards))
         conditions = [f"({one})" for one in (within.condition, self.where) if one]
         only = "ONLY " if within.relation.kind == "r" else ""
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"SELECT {asked} FROM {only}{within.relation.sql}{where}"  # noqa: S608
+        return f"SELECT {selected} FROM {only}{within.relation.sql}{where}"  # noqa: S608
 
 
 def plan_table(
-    table: SourceTable, clean: Callable[[str], str], leniency: LossPolicy | None = None, *, where: str = ""
+    table: SourceTable, clean: Callable[[str], str], loss_policy: LossPolicy | None = None, *, where: str = ""
 ) -> TablePlan:
     """The plan of a table, its columns named by `clean`. Two columns that get the same name are refused."""
     columns: list[ColumnPlan] = []
@@ -94,7 +94,7 @@ def plan_table(
                 how.guard and how.guard.replace("{}", quoted),
             )
         )
-    return TablePlan(table.relation, tuple(columns), leniency or LossPolicy(), where)
+    return TablePlan(table.relation, tuple(columns), loss_policy or LossPolicy(), where)
 
 
 def read_range(
@@ -103,7 +103,7 @@ def read_range(
     plan: TablePlan,
     within: Range,
     *,
-    patience: Timeouts | None = None,
+    timeouts: Timeouts | None = None,
     batch_bytes: int = 8 << 20,
     max_rows: int = 100_000,
 ) -> Iterator[pa.RecordBatch]:
@@ -112,11 +112,11 @@ def read_range(
     Memory is that of a batch or two, however large the range. Raises `SnapshotLost` (transient) if the exporting
     connection is gone, `InvalidInput` if a value does not fit, `PostgresFailed` (transient) if the server went away.
     """
-    patience = patience or Timeouts()
-    with connect(dsn, patience) as connection, cursor_of(connection, batch_bytes) as cursor:
+    timeouts = timeouts or Timeouts()
+    with connect(dsn, timeouts) as connection, cursor_of(connection, batch_bytes) as cursor:
         _enter(cursor, dsn, snapshot_id)
         try:
-            configure_session(cursor, patience)
+            configure_session(cursor, timeouts)
             cursor.execute(plan.statement(within))
             stream = iter(cursor.fetch_record_batch())
         except DRIVER_ERRORS as error:
@@ -135,7 +135,7 @@ class RangeRead:
     snapshot_id: str
     plan: TablePlan
     within: Range
-    patience: Timeouts
+    timeouts: Timeouts
     batch_bytes: int
     max_rows: int
 
@@ -145,7 +145,7 @@ class RangeRead:
             self.snapshot_id,
             self.plan,
             self.within,
-            patience=self.patience,
+            timeouts=self.timeouts,
             batch_bytes=self.batch_bytes,
             max_rows=self.max_rows,
         )
@@ -184,9 +184,9 @@ def _in_schema(batch: pa.RecordBatch, plan: TablePlan) -> pa.RecordBatch:
 def _in_type(array: pa.Array, column: ColumnPlan, guard: pa.Array | None, plan: TablePlan) -> pa.Array:
     try:
         changed = 0 if guard is None else pc.sum(guard).as_py() or 0
-        if changed and plan.leniency.nested_arrays == "error":
+        if changed and plan.loss_policy.nested_arrays == "error":
             raise ValueUnfit("an array of several dimensions", changed, "nested_arrays")
-        ready = converted(array, column.type, plan.leniency)
+        ready = converted(array, column.type, plan.loss_policy)
     except ValueUnfit as unfit:
         raise InvalidInput(
             f"the column {column.source!r} ({column.declared}) of {plan.relation} holds {unfit.what} in {unfit.count} "

@@ -1,4 +1,4 @@
-"""One table of a Postgres brought up to date here: what is new by a cursor column, or all of it.
+"""Refresh of one table from a Postgres: what is new by a cursor column, or all of it.
 
 Into a log, an incremental load appends and a full one replaces. Into an entity both publish events: an incremental load
 the rows that are new or changed, a full one the difference to what the entity holds, deletions included.
@@ -44,7 +44,7 @@ from frazil.pipeline.sources.postgres.dsn import Dsn
 from frazil.pipeline.sources.postgres.exported_snapshot import ExportedSnapshot, exported
 from frazil.pipeline.sources.postgres.read import plan_table
 from frazil.pipeline.sources.postgres.refresh_task import RowPiece, RowStamp, load_rows, row_ids, spool_rows
-from frazil.pipeline.sources.postgres.source_settings import leniency_of, patience_of, range_read
+from frazil.pipeline.sources.postgres.source_settings import loss_policy_of, range_read, timeouts_of
 from frazil.pipeline.sources.postgres.source_tables import SourceTable, select
 from frazil.pipeline.sources.postgres.table_ranges import Range, ranges_of
 from frazil.pipeline.sources.postgres.target_columns import Fitted, fit_columns
@@ -57,7 +57,7 @@ _MAX_KNOWN_IDS = 5_000_000
 
 @dataclass(frozen=True)
 class LoadServices:
-    """What a refresh needs of the pipeline."""
+    """The services of the pipeline that a load needs."""
 
     lake: Lake
     tasks: Tasks
@@ -68,21 +68,21 @@ class LoadServices:
 
 
 def refresh_tables(
-    tools: LoadServices,
+    services: LoadServices,
     job: Job,
-    asked: PostgresRequest,
+    request: PostgresRequest,
     settings: SourceSettings,
     dsn: Dsn,
     report_progress: ProgressCallback,
 ) -> dict[str, Any]:
-    """Do it, and tell what came of it."""
-    selection = select(dsn, settings.in_schema, asked.tables, (), patience=patience_of(settings))
+    """Refresh one table; the report."""
+    selection = select(dsn, settings.in_schema, request.tables, (), timeouts=timeouts_of(settings))
     if len(selection.relations) + len(selection.refused) > 1:
-        raise InvalidInput(f"{asked.tables[0]!r} means several tables", code="bad_load", hint="name one of them")
-    with exported(dsn, selection, patience=patience_of(settings)) as snapshot:
+        raise InvalidInput(f"{request.tables[0]!r} matches several tables", code="bad_load", hint="name one of them")
+    with exported(dsn, selection, timeouts=timeouts_of(settings)) as snapshot:
         if snapshot.refused:
             raise snapshot.refused[0].error
-        return _Refresh(tools, job, asked, settings, dsn, snapshot, snapshot.tables[0]).run(report_progress)
+        return _Refresh(services, job, request, settings, dsn, snapshot, snapshot.tables[0]).run(report_progress)
 
 
 class _Refresh:
@@ -90,46 +90,46 @@ class _Refresh:
 
     def __init__(
         self,
-        tools: LoadServices,
+        services: LoadServices,
         job: Job,
-        asked: PostgresRequest,
+        request: PostgresRequest,
         settings: SourceSettings,
         dsn: Dsn,
         snapshot: ExportedSnapshot,
         table: SourceTable,
     ) -> None:
-        self._tools = tools
-        self._lake = tools.lake
+        self._services = services
+        self._lake = services.lake
         self._job = job
-        self._asked = asked
+        self._request = request
         self._settings = settings
         self._dsn = dsn
         self._snapshot = snapshot
         self._table = table
         self._began = time.monotonic()
-        self._name = asked.into or f"main.{clean(table.relation.name)}"
-        self._source = f"postgres:{asked.source}/{table.relation.name}"
-        self._key = tuple(clean(column) for column in asked.key or table.primary_key)
+        self._name = request.into or f"main.{clean(table.relation.name)}"
+        self._source = f"postgres:{request.source}/{table.relation.name}"
+        self._key = tuple(clean(column) for column in request.key or table.primary_key)
 
     @property
     def _job_name(self) -> str:
-        return f"{self._asked.what} postgres"
+        return f"{self._request.what} postgres"
 
     def run(self, report_progress: ProgressCallback) -> dict[str, Any]:
         target = self._target()
         read = self._cursor(target)
-        if read is not None and self._asked.overlap and not self._key:
+        if read is not None and self._request.overlap and not self._key:
             raise InvalidInput(
-                f"{self._table.relation} has no key: rows that are read again cannot be told from new ones",
+                f"{self._table.relation} has no key: rows that are read again cannot be distinguished from new ones",
                 code="key_missing",
                 hint="name one with `key`, or read without an overlap",
             )
-        plan = plan_table(self._table, clean, leniency_of(self._settings), where=read.where if read else "")
+        plan = plan_table(self._table, clean, loss_policy_of(self._settings), where=read.where if read else "")
         fit = fit_columns(plan, target.spec.columns, reserved=())
-        target = self._grown(target, fit)
+        target = self._extended(target, fit)
         # With a condition one range, which an index of the cursor can serve; without, many side by side.
         goes_on = read is not None and self._last(target) is not None
-        cores = self._tools.tasks.cores
+        cores = self._services.tasks.cores
         everything = ranges_of(self._table, int(self._settings.range_bytes), side_by_side=cores)
         ranges = (Range(self._table.relation),) if goes_on else everything
         stamp = RowStamp(
@@ -139,7 +139,7 @@ class _Refresh:
             at=self._job.asked_at,
             actor=self._job.asked_by or None,
             key=self._key,
-            cursor=clean(self._asked.cursor) if self._asked.cursor else "",
+            cursor=clean(self._request.cursor) if self._request.cursor else "",
         )
         pieces = [
             RowPiece(
@@ -178,28 +178,28 @@ class _Refresh:
         return table
 
     def _made(self) -> LakeTable:
-        plan = plan_table(self._table, clean, leniency_of(self._settings))
-        if self._asked.kind == "entity" and not self._key:
+        plan = plan_table(self._table, clean, loss_policy_of(self._settings))
+        if self._request.kind == "entity" and not self._key:
             raise InvalidInput(
                 f"{self._table.relation} has no primary key", code="key_missing", hint="name the key with `key`"
             )
         spec = parse_table(
             {
                 "name": self._name,
-                "kind": self._asked.kind,
+                "kind": self._request.kind,
                 "columns": {column.target: str(column.type) for column in plan.columns},
                 "key": list(self._key),
                 "unknown_fields": "evolve",
-                "description": f"{self._table.relation} at {self._asked.source}.",
+                "description": f"{self._table.relation} at {self._request.source}.",
             }
         )
         check_declarable(spec)
         try:
-            return self._tools.make_table(spec)
-        except Conflict:  # an earlier try, or another hand, made it between the look and the leap
+            return self._services.make_table(spec)
+        except Conflict:  # an earlier try, or another process, created it meanwhile
             return self._lake.table(spec.name)
 
-    def _grown(self, target: LakeTable, fit: Fitted) -> LakeTable:
+    def _extended(self, target: LakeTable, fit: Fitted) -> LakeTable:
         if not fit.added:
             return target
         if target.spec.unknown_fields != "evolve":
@@ -219,14 +219,14 @@ class _Refresh:
             cursor = record.report.get("cursor")
             if record.source == self._source and record.done_at is not None and cursor:
                 state = CursorState.from_json(cursor)
-                return state if state.column == self._asked.cursor else None
+                return state if state.column == self._request.cursor else None
         return None
 
     def _cursor(self, target: LakeTable) -> CursorRead | None:
-        if self._asked.what != "incremental":
+        if self._request.what != "incremental":
             return None
-        last = self._last(target) or cursor_start(self._table, self._asked.cursor)
-        return plan_cursor(self._snapshot, self._table, last, overlap=self._asked.overlap, nulls=self._asked.nulls)
+        last = self._last(target) or cursor_start(self._table, self._request.cursor)
+        return plan_cursor(self._snapshot, self._table, last, overlap=self._request.overlap, nulls=self._request.nulls)
 
     # Into a log
 
@@ -239,7 +239,7 @@ class _Refresh:
         files = plan_files(self._lake, target)
         known = self._known_ids(target, read)
         work = [replace(piece, files=files, known=known) for piece in pieces]
-        done = self._tools.tasks.run(
+        done = self._services.tasks.run(
             work,
             load_rows,
             doing=f"load {target.name}",
@@ -250,28 +250,30 @@ class _Refresh:
         rows = sum(piece.rows for piece in done)
         record = self._record(rows, read, repeated=sum(piece.repeated for piece in done))
         begin_load(self._lake.registry, target.uuid, record)
-        replaces = Replaces.ALL if self._asked.what == "full" else Replaces.NOTHING
+        replaces = Replaces.ALL if self._request.what == "full" else Replaces.NOTHING
         position = load_position(self._job.asked_at)
         load = Load(record.id, rows, replaces, summary={"frazil.source": self._source}, position=position)
         loaded = publish_load(self._lake, target.name, load, [file for piece in done for file in piece.files])
         crash_point("after_refresh_publish")
         record = complete_load(self._lake.registry, target.uuid, record, snapshot_id=loaded.snapshot_id)
-        return self._told(target, record)
+        return self._report(target, record)
 
     def _finished(self, target: LakeTable) -> dict[str, Any] | None:
-        """A load of this very job that was published before a kill, if there is one: it is only written down."""
+        """A load of this very job that was published before a kill, if there is one: it is only recorded."""
         prefix = f"{self._job.id.partition('-')[2]}-"
         for load_id in target.loads:
             record = load_record(self._lake.registry, target.uuid, load_id) if load_id.startswith(prefix) else None
             if record is not None:
                 made = loaded_snapshot(target, load_id)
                 made_id = made.snapshot_id if made else None
-                return self._told(target, complete_load(self._lake.registry, target.uuid, record, snapshot_id=made_id))
+                return self._report(
+                    target, complete_load(self._lake.registry, target.uuid, record, snapshot_id=made_id)
+                )
         return None
 
     def _known_ids(self, target: LakeTable, read: CursorRead | None) -> pa.Array | None:
         """The ids of the stretch that is read again, if there is one."""
-        if read is None or not self._asked.overlap or target.snapshot_id is None:
+        if read is None or not self._request.overlap or target.snapshot_id is None:
             return None
         found: list[pa.Array] = []
         for batch in target.scan(["_id", "_source"]):
@@ -293,7 +295,7 @@ class _Refresh:
         target = entity.base
         with TemporaryDirectory(prefix="postgres-") as folder:
             work = [replace(piece, folder=folder) for piece in pieces]
-            done = self._tools.tasks.run(
+            done = self._services.tasks.run(
                 work,
                 spool_rows,
                 doing=f"load {target.name}",
@@ -312,7 +314,7 @@ class _Refresh:
         begin_load(self._lake.registry, target.uuid, record)
         crash_point("after_refresh_begun")
         record = complete_load(self._lake.registry, target.uuid, record, snapshot_id=None)
-        return {**self._told(target, record), "token": str(token) if token else None}
+        return {**self._report(target, record), "token": str(token) if token else None}
 
     def _sent_difference(
         self, entity: Entity, folder: Path, rows: int, report_progress: ProgressCallback
@@ -320,13 +322,13 @@ class _Refresh:
         """Publish what the source has otherwise than the entity, and delete what it has not."""
         from frazil.pipeline.sources.postgres.entity_diff import changed_and_gone
 
-        self._tools.sender.settle(entity.history, timeout_seconds=_SETTLE_SECONDS)
-        self._tools.fold(entity.base.name)
+        self._services.sender.wait_committed(entity.history, timeout_seconds=_SETTLE_SECONDS)
+        self._services.fold(entity.base.name)
         entity = load_entity(self._lake, entity.base.name)
         changed, gone = folder / "changed", folder / "gone"
         columns = [name for name in entity.spec.columns if name not in self._key]
         changed_and_gone(
-            self._tools.tasks.session,
+            self._services.tasks.session,
             f"{self._lake.catalog.name}.{entity.base.name}" if entity.base.snapshot_id is not None else None,
             folder / "rows",
             (changed, gone),
@@ -346,14 +348,14 @@ class _Refresh:
     def _sent(self, entity: Entity, folder: Path, op: str, report_progress: ProgressCallback) -> Token | None:
         """Send the rows of every file; again after a kill, with the same ids where the rows are the same."""
         token: Token | None = None
-        words = {"source": self._source[:256], "actor": self._job.asked_by or None}
+        origin = {"source": self._source[:256], "actor": self._job.asked_by or None}
         sent = 0
         for path in sorted(folder.rglob("*.parquet")):
             for batch in pq.ParquetFile(path).iter_batches(batch_size=self._settings.fetch_rows):
                 rows = pa.Table.from_batches([batch])
                 ids = rows["_row_id"] if "_row_id" in rows.column_names else self._ids_of_difference(rows, op)
-                events = as_events(entity.history.spec, rows, ids, op=op, words=words, at=self._job.asked_at)
-                token = self._tools.sender.send(entity.history, events)
+                events = as_events(entity.history.spec, rows, ids, op=op, origin=origin, at=self._job.asked_at)
+                token = self._services.sender.send(entity.history, events)
                 sent += rows.num_rows
                 report_progress({"sent": sent, "of": sent})
                 crash_point("amid_refresh_sent")
@@ -375,11 +377,11 @@ class _Refresh:
             report=report,
         )
 
-    def _told(self, target: LakeTable, record: LoadRecord) -> dict[str, Any]:
+    def _report(self, target: LakeTable, record: LoadRecord) -> dict[str, Any]:
         return {
             "table": target.spec.short_name,
             "source_table": str(self._table.relation),
-            "what": self._asked.what,
+            "what": self._request.what,
             "load": record.id,
             "rows": record.rows,
             **record.report,

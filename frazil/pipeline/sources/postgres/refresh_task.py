@@ -1,4 +1,4 @@
-"""One task of a refresh: a range of a table becomes data files of a log, or rows that wait to be sent as events."""
+"""Refresh task: a range of a table becomes data files of a log, or rows that wait to be sent as events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a night: a line for each table, as text, as a page, and as JSON."""
+"""Report of a night: a line for each table, as text, as HTML, and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A named Postgres to read from: its settings, and its DSN out of the environment or a file that is private."""
+"""Source settings of a Postgres: its timeouts and policies, and its DSN from the environment or a private file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from frazil.pipeline.sources.postgres.type_mapping import LossPolicy
 from frazil.storage import read_private
 
 
-def patience_of(settings: SourceSettings) -> Timeouts:
+def timeouts_of(settings: SourceSettings) -> Timeouts:
     return Timeouts(settings.connect_timeout_seconds, settings.lock_timeout_seconds, settings.statement_timeout_seconds)
 
 
-def leniency_of(settings: SourceSettings) -> LossPolicy:
+def loss_policy_of(settings: SourceSettings) -> LossPolicy:
     return LossPolicy(settings.nan, settings.infinity, settings.nested_arrays)
 
 
@@ -33,14 +33,14 @@ def range_read(
         snapshot.snapshot_id,
         plan,
         within,
-        patience=patience_of(settings),
+        timeouts=timeouts_of(settings),
         batch_bytes=int(settings.batch_bytes),
         max_rows=settings.fetch_rows,
     )
 
 
 def read_dsn(name: str, settings: SourceSettings, environment: Mapping[str, str] | None = None) -> Dsn:
-    """The DSN of the source `name`; says what to write where if there is none."""
+    """The DSN of the source `name`. Raises with the setting to write if there is none."""
     dsn = _dsn(name, settings, environment)
     return dsn if settings.ca_file is None else dsn.trusting(str(settings.ca_file.expanduser().absolute()))
 

@@ -1,4 +1,4 @@
-"""What there is to read: the tables of a schema that were asked for, and their columns with exact types.
+"""Source tables: the requested tables of a schema, and their columns with exact types.
 
 - Patterns and `*` choose ordinary and partitioned tables, unlogged ones too. Partitions are not chosen by a pattern:
   their rows are those of the table they belong to, which is read partition by partition.
@@ -59,7 +59,7 @@ class SourceRelation:
 
 @dataclass(frozen=True)
 class SkippedTable:
-    """A table that was asked for and will not be read, with the reason; the others go on."""
+    """A requested table that will not be read, with the reason; the others go on."""
 
     name: str
     error: FrazilError
@@ -106,15 +106,15 @@ class SourceTable:
 
 
 def select(
-    dsn: Dsn, schema: str, tables: Sequence[str], exclude: Sequence[str] = (), *, patience: Timeouts | None = None
+    dsn: Dsn, schema: str, tables: Sequence[str], exclude: Sequence[str] = (), *, timeouts: Timeouts | None = None
 ) -> SelectedTables:
     """The relations of the schema that the names and patterns mean, by name."""
-    patience = patience or Timeouts()
-    with connect(dsn, patience) as connection:
+    timeouts = timeouts or Timeouts()
+    with connect(dsn, timeouts) as connection:
         try:
             with cursor_of(connection) as cursor:
                 begin(cursor)
-                configure_session(cursor, patience)
+                configure_session(cursor, timeouts)
                 refuse_old(_version(cursor))
                 found = rows(cursor, RELATIONS.format(schema=literal(schema)))
         except DRIVER_ERRORS as error:
@@ -141,12 +141,12 @@ def select_tables(
         if not matches:
             refused.append(SkippedTable(wanted, _missing(schema, wanted)))
         chosen |= matches
-    kept = sorted(name for name in chosen if not any(name == out or fnmatchcase(name, out) for out in exclude))
-    for name in kept:
+    included = sorted(name for name in chosen if not any(name == out or fnmatchcase(name, out) for out in exclude))
+    for name in included:
         if not by_name[name]["readable"]:
             refused.append(SkippedTable(name, _unreadable(schema, name)))
     return SelectedTables(
-        tuple(SourceRelation(schema, name, by_name[name]["kind"]) for name in kept if by_name[name]["readable"]),
+        tuple(SourceRelation(schema, name, by_name[name]["kind"]) for name in included if by_name[name]["readable"]),
         tuple(refused),
     )
 
@@ -189,7 +189,7 @@ def describe(
 
 
 def refuse_old(version: int) -> None:
-    """Partition trees and generated columns are asked for in the words of Postgres 12."""
+    """The catalog queries need Postgres 12: partition trees and generated columns."""
     if version < OLDEST:
         raise Misconfigured(
             f"the server is Postgres {version // 10_000}, and frazil reads from {OLDEST // 10_000} on",

@@ -1,4 +1,4 @@
-"""Parts of a table that are read side by side: together every row, none of them twice.
+"""Table ranges: parts of a table that are read side by side; together every row, none of them twice.
 
 A range is a run of pages of the heap. The rows that a snapshot sees do not change their place while it is held (see
 `snapshot.py`), and the last range is open at its end. Ranges by LIMIT and OFFSET would be neither complete nor cheap.

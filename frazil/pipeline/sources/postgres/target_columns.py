@@ -1,4 +1,4 @@
-"""The table of the lake that a table of a Postgres is loaded into, and how it grows when that one changes."""
+"""Target columns: the table that a Postgres table is loaded into, and the columns that it needs when that changes."""
 
 from __future__ import annotations
 

@@ -15,9 +15,10 @@ from frazil.events.declaration import NO_CHECKS, ColumnType, Partition, parse_ty
 from frazil.events.declaration.column_checks import parse_checks
 from frazil.pipeline.sources.csv.convert import convert_column
 from frazil.pipeline.sources.csv.dialect import Dialect
-from frazil.pipeline.sources.csv.parse import CellRefusal, Parsed, TargetColumn, parse_range, unique_values
+from frazil.pipeline.sources.csv.parse import CellRefusal, Parsed, TargetColumn, unique_values
 from tests.pipeline.sources.csv import naive
-from tests.pipeline.sources.csv.test_borders import NASTY, QUOTED, range_of
+from tests.pipeline.sources.csv.ranges import parse_range
+from tests.pipeline.sources.csv.test_record_boundaries import NASTY, QUOTED, range_of
 
 
 def column(name: str, text: str, position: int | None, **checks: Any) -> TargetColumn:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from frazil.errors import Conflict, InvalidInput, NotFound, TooLarge
 from frazil.pipeline.sources.csv.dialect import CsvOptions, Dialect
 from frazil.pipeline.sources.csv.field_text import read_text
-from frazil.pipeline.sources.csv.parse import parse_range
 from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
 from tests.pipeline.sources.csv import naive
-from tests.pipeline.sources.csv.test_borders import NASTY, QUOTED
+from tests.pipeline.sources.csv.ranges import parse_range
+from tests.pipeline.sources.csv.test_record_boundaries import NASTY, QUOTED
 
 TEXT = 'id,name\n1,"Zoë, the\nfirst"\n2,"say ""hi"""\n\n3,ß\n'
 ROWS = [("1", "Zoë, the\nfirst"), ("2", 'say "hi"'), ("3", "ß")]

@@ -25,8 +25,8 @@ from frazil.pipeline.sources.csv.scan import CsvFile, scan_file
 from frazil.pipeline.sources.csv.unpacking import FREE_GROWTH_BYTES, UnpackBudget, compression_of
 from frazil.registry import submit_job
 from tests.pipeline.in_process import InProcessTasks
-from tests.pipeline.sources.csv.test_job import Place
-from tests.pipeline.sources.csv.test_job import place as place
+from tests.pipeline.sources.csv.test_handler import Place
+from tests.pipeline.sources.csv.test_handler import place as place
 
 Pack = Callable[[bytes], bytes]
 

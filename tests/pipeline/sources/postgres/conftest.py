@@ -67,16 +67,16 @@ class Source:
             assert snapshot.refused == ()
             return snapshot.tables[0]
 
-    def read(self, name: str, leniency: LossPolicy | None = None, *, range_bytes: int = 64 << 20) -> pa.Table:
-        return self.read_all([name], leniency, range_bytes=range_bytes)[name]
+    def read(self, name: str, loss_policy: LossPolicy | None = None, *, range_bytes: int = 64 << 20) -> pa.Table:
+        return self.read_all([name], loss_policy, range_bytes=range_bytes)[name]
 
     def read_all(
-        self, names: Sequence[str], leniency: LossPolicy | None = None, *, range_bytes: int = 64 << 20
+        self, names: Sequence[str], loss_policy: LossPolicy | None = None, *, range_bytes: int = 64 << 20
     ) -> dict[str, pa.Table]:
         with exported(self.dsn, select(self.dsn, self.schema, names)) as snapshot:
             assert snapshot.refused == ()
             read = {
-                table.relation.name: read_table(snapshot, table, plan_table(table, str.lower, leniency), range_bytes)
+                table.relation.name: read_table(snapshot, table, plan_table(table, str.lower, loss_policy), range_bytes)
                 for table in snapshot.tables
             }
             snapshot.check()

@@ -69,13 +69,13 @@ class CommittingSender(BusSender):
         super().__init__(bus, lake)
         self._session = session
 
-    def settle(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
+    def wait_committed(self, table: LakeTable, *, timeout_seconds: float) -> LakeTable:
         target = SparkCommitTarget(self._lake, table.name, self._session)
         stream = self._run(self._bus.open(table.stream))
         committer = Committer(target, stream, window_seconds=86_400, limits=BatchLimits(max_age_seconds=0.0))
         while self._run(committer.cycle(idle_seconds=0.0)) is not None:
             pass
-        return super().settle(table, timeout_seconds=timeout_seconds)
+        return super().wait_committed(table, timeout_seconds=timeout_seconds)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Around:
     async def settle(self, session: SparkSession, name: str) -> None:
         async with self.tools(session) as tools:
             history = tools.lake.table(f"{name}__history")
-            await asyncio.to_thread(tools.sender.settle, history, timeout_seconds=60)
+            await asyncio.to_thread(tools.sender.wait_committed, history, timeout_seconds=60)
             await asyncio.to_thread(tools.fold, name)
 
 

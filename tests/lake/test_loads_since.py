@@ -10,7 +10,7 @@ from frazil.events.declaration import parse_table
 from frazil.lake.bulk import Load, Replaces, load_position, loads_since_snapshot, publish_load
 from frazil.lake.bulk.loads_since import LoadsSince
 from frazil.lake.catalog import Lake
-from tests.lake.test_loads import written
+from tests.lake.test_load_commit import written
 
 SPEC = parse_table({"name": "orders", "columns": {"n": "long"}})
 START = datetime(2026, 1, 1, tzinfo=UTC)

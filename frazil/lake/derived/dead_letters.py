@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.crash import crash_point
-from frazil.errors import NotFound, Unavailable
+from frazil.errors import Unavailable
 from frazil.events import conform
 from frazil.events.declaration import TableSpec, dead_letters_of, entity_of, parse_table
 from frazil.lake.bulk.data_files import FileWriter, WrittenFile, plan_files
 from frazil.lake.bulk.load_commit import Load, Replaces, publish_load
+from frazil.lake.catalog.entity import find_table
 from frazil.lake.catalog.lake import Lake
 from frazil.lake.catalog.table import LakeTable
 
@@ -76,12 +77,7 @@ def dead_letters_spec(spec: TableSpec) -> TableSpec:
 
 def dead_letters_table(lake: Lake, name: str) -> LakeTable | None:
     """The dead letters of the table `name`; None before the first."""
-    try:
-        return lake.table(dead_letters_of(name))
-    except NotFound as error:
-        if error.code == "table_not_found":
-            return None
-        raise
+    return find_table(lake, dead_letters_of(name))
 
 
 def dead_positions(letters: LakeTable | None, stream: str, *, at_least: int = 0) -> set[int]:
@@ -112,8 +108,8 @@ def add_dead_letters(lake: Lake, fed: LakeTable, letters: Sequence[DeadLetter]) 
         return 0
     rows = [{**asdict(letter), "stream": fed.stream_identity} for letter in new]
     files = _written(lake, table, rows)
-    words = " ".join((fed.stream_identity, *(str(letter.position) for letter in new)))
-    load = Load(f"dead-{blake2b(words.encode(), digest_size=12).hexdigest()}", len(new))
+    identity = " ".join((fed.stream_identity, *(str(letter.position) for letter in new)))
+    load = Load(f"dead-{blake2b(identity.encode(), digest_size=12).hexdigest()}", len(new))
     crash_point("before_dead_letters_publish")
     publish_load(lake, table.name, load, files, check=_not_moved(lake, fed, {letter.position for letter in new}))
     crash_point("after_dead_letters_publish")
@@ -125,7 +121,7 @@ def _not_moved(lake: Lake, fed: LakeTable, positions: set[int]) -> Callable[[Lak
         is_next = lake.table(fed.name).watermark == fed.watermark
         if not is_next or positions & dead_positions(current, fed.stream_identity, at_least=fed.watermark):
             raise Unavailable(
-                f"another committer is at work on {fed.name}", code="superseded", hint="it is looked at again"
+                f"another committer is at work on {fed.name}", code="superseded", hint="it is tried again"
             )
 
     return check
@@ -139,18 +135,18 @@ def remove_dead_letters(lake: Lake, name: str, chosen: Iterable[tuple[str, int]]
         if table is None:
             return 0
         rows = [row for batch in table.scan() for row in batch.to_pylist()]
-        kept = [row for row in rows if (row["stream"], row["position"]) not in gone]
-        if len(kept) == len(rows):
+        remaining = [row for row in rows if (row["stream"], row["position"]) not in gone]
+        if len(remaining) == len(rows):
             return 0
-        files = _written(lake, table, kept) if kept else []
-        load = Load(f"resent-{uuid.uuid4().hex}", len(kept), Replaces.ALL)
+        files = _written(lake, table, remaining) if remaining else []
+        load = Load(f"resent-{uuid.uuid4().hex}", len(remaining), Replaces.ALL)
         crash_point("before_dead_letters_removal")
         try:
             publish_load(lake, table.name, load, files, check=_still(table))
         except _Moved:
             continue
         crash_point("after_dead_letters_removal")
-        return len(rows) - len(kept)
+        return len(rows) - len(remaining)
     raise Unavailable(f"the dead letters of {name} change at every try", code="busy", hint="try again")
 
 

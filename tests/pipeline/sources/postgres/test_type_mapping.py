@@ -18,9 +18,10 @@ from frazil.pipeline.sources.postgres.exported_snapshot import exported
 from frazil.pipeline.sources.postgres.read import plan_table, read_range
 from frazil.pipeline.sources.postgres.source_tables import select
 from frazil.pipeline.sources.postgres.table_ranges import ranges_of
-from frazil.pipeline.sources.postgres.type_mapping import FIDELITY, LossPolicy, fidelity_table
+from frazil.pipeline.sources.postgres.type_mapping import LossPolicy
 from tests.contract.servers import PostgresServer
 from tests.pipeline.sources.postgres.conftest import Source, dsn_of, psql
+from tests.pipeline.sources.postgres.fidelity import FIDELITY, fidelity_table
 
 PAGE = Path(__file__).parents[4] / "docs" / "postgres-types.md"
 ALL_UNICODE = "".join(chr(n) for n in range(1, 0x110000) if not 0xD800 <= n <= 0xDFFF)

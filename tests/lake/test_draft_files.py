@@ -12,11 +12,11 @@ from frazil.lake.bulk import (
     Load,
     WrittenFile,
     discard,
-    draft_grown,
     draft_location,
     forget_draft,
     holds,
     plan_draft_files,
+    plan_extended_files,
     publish_load,
 )
 from frazil.lake.catalog import Lake
@@ -64,7 +64,7 @@ def test_files_are_there_before_their_table_grows(lake: Lake) -> None:
     grown = table.spec.with_columns(
         {"d": Column(ColumnType("decimal", 18, 2)), "s": Column(ColumnType("string")), "b": Column(ColumnType("bool"))}
     )
-    plan = draft_grown(lake, table, grown)
+    plan = plan_extended_files(lake, table, grown)
     files = written(plan, pa.table({"n": [1], "s": ["x"]}))
     assert not holds(plan, lake.table(SPEC.name)) and set(lake.table(SPEC.name).spec.columns) == {"n", "d"}
     assert holds(plan, lake.alter(SPEC.name, lambda spec: spec.with_columns(grown.columns)))
@@ -93,7 +93,7 @@ def test_values_that_do_not_repeat_have_no_dictionary(lake: Lake) -> None:
     table = lake.create_bulk(parse_table({"name": "t", "kind": "bulk", "columns": {"id": "long", "state": "string"}}))
     count = 20_000
     rows = pa.table({"id": range(count), "state": ["new", "used"] * (count // 2)})
-    (file,) = written(draft_grown(lake, table, table.spec), rows)
+    (file,) = written(plan_extended_files(lake, table, table.spec), rows)
     group = pq.ParquetFile(local_path(file.path)).metadata.row_group(0)
     assert [group.column(number).has_dictionary_page for number in range(2)] == [False, True]
     assert pq.read_table(local_path(file.path)).to_pydict() == rows.to_pydict()

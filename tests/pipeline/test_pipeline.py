@@ -22,7 +22,7 @@ from frazil.events.positions import position
 from frazil.lake.catalog import Lake, LakeTable
 from frazil.lake.commit import Outcome
 from frazil.pipeline import Pipeline
-from frazil.pipeline import pipeline as service
+from frazil.pipeline import pipeline as module
 from frazil.pipeline.commit import BatchLimits
 from frazil.pipeline.commit.target import Commit, TableState
 from frazil.pipeline.pipeline import EngineGone
@@ -58,6 +58,8 @@ class EngineTarget(MemoryTarget):
 
     def commit(self, base: TableState, commit: Commit) -> tuple[Outcome, TableState]:
         self._engine.stage(commit.rows["_id"].to_pylist())
+        commit.times.stage_seconds += 0.25
+        commit.times.publish_seconds += 0.125
         return super().commit(base, commit)
 
     def attempt(self, rows: Any) -> None:
@@ -139,9 +141,9 @@ class World:
 
 @pytest.fixture
 def world(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(service, "_HELD_SECONDS", 0.1)
-    monkeypatch.setattr(service, "REPORT_SECONDS", 0.05)
-    monkeypatch.setattr(service, "_TOLD_SECONDS", 0.5)
+    monkeypatch.setattr(module, "_HELD_SECONDS", 0.1)
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_SHOWN_SECONDS", 0.5)
     return World(lake, tmp_path)
 
 
@@ -168,6 +170,20 @@ async def test_an_error_of_one_table_that_nobody_expected_ends_neither_the_other
         await world.send(broken, "d")
         await until(lambda: world.report().get("state") == "ok", task)
         await until(lambda: world.ids(broken) == ["a", "d"], task)
+
+
+async def test_the_status_has_the_times_of_stages_and_publishes(world: World) -> None:
+    table = await world.table()
+
+    def seconds() -> tuple[float, float]:
+        status = (world.report().get("tables") or {}).get(table.name, {})
+        return status.get("stage_seconds", 0.0), status.get("publish_seconds", 0.0)
+
+    async with world.running() as task:
+        await world.send(table, "a")
+        await until(lambda: seconds() == (0.25, 0.125), task)
+        await world.send(table, "b")
+        await until(lambda: seconds() == (0.5, 0.25), task)
 
 
 class FailsAtFirst:
@@ -247,6 +263,27 @@ async def test_a_row_that_the_engine_dies_of_is_traced_while_others_go_on(world:
     assert json.loads((world.folder / "suspects.json").read_text()) == {}
 
 
+async def test_a_message_that_is_too_large_as_a_whole_does_not_block_its_table(world: World) -> None:
+    """Every part of it can be staged: what is committed at once is a row, the rest is resent in smaller messages."""
+    table = await world.table()
+    world.catalogs[table.name].max_rows = 6
+    ids = [f"a{number}" for number in range(20)]
+    async with world.running() as task:
+        await world.send(table, *ids)
+        await world.send(table, "after")
+        await until(lambda: "after" in world.ids(table), task)
+        letters = world.catalogs[table.name].letters
+        rest = [letter.id for letter in letters]
+        assert {letter.code for letter in letters} == {"batch_too_large"}
+        assert sorted([*world.ids(table), *rest]) == sorted([*ids, "after"]), "each is a row or a dead letter"
+        for start in range(0, len(rest), 5):
+            await world.send(table, *rest[start : start + 5])
+        await until(lambda: sorted(world.ids(table)) == sorted([*ids, "after"]), task)
+        await until(lambda: world.report().get("state") == "ok", task)
+    [entry, *_] = world.journalled("dead_letters")
+    assert entry["table"] == table.name and entry["events"] == len(rest)
+
+
 async def test_a_table_that_is_held_back_is_named_and_let_go_when_it_has_committed(world: World) -> None:
     """The engine was killed from outside: nothing becomes a dead letter for it."""
     table = await world.table()
@@ -258,7 +295,7 @@ async def test_a_table_that_is_held_back_is_named_and_let_go_when_it_has_committ
     world.engine.deadly = set()
     pipeline = world.pipeline()
     pipeline._judge_state()
-    assert pipeline._report.state == "degraded" and f"{table.name} is held back" in str(pipeline._report.reason)
+    assert pipeline._status.state == "degraded" and f"{table.name} is held back" in str(pipeline._status.reason)
     async with world.running() as task:
         await until(lambda: world.ids(table) == ["a", "b"], task)
         await until(lambda: world.report().get("state") == "ok", task)

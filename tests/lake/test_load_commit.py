@@ -72,9 +72,9 @@ def test_a_load_is_one_snapshot_and_happens_once(lake: Lake, nights: LakeTable) 
     files = written(lake, nights, rows(1, range(3)), rows(2, range(10, 12)))
     assert sorted(file.rows for file in files) == [2, 3], "a file for each partition"
     first = publish_load(lake, NIGHTS.name, Load("a", 5), files)
-    assert first.anew and first.table.rows == 5 and first.table.loads == ("a",)
+    assert first.is_new and first.table.rows == 5 and first.table.loads == ("a",)
     again = publish_load(lake, NIGHTS.name, Load("a", 5), written(lake, nights, rows(1, range(3)), rows(2, range(2))))
-    assert not again.anew and again.snapshot_id == first.snapshot_id
+    assert not again.is_new and again.snapshot_id == first.snapshot_id
     assert numbers(lake) == [0, 1, 2, 10, 11]
     found = lake.table(NIGHTS.name).iceberg.scan().to_arrow()
     assert found.column_names == ["dt", "n", "name", "tags"] and found["name"].null_count == 5

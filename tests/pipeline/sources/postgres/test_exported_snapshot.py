@@ -98,7 +98,7 @@ def test_a_range_that_takes_too_long_says_which_setting(source: Source) -> None:
                     snapshot.snapshot_id,
                     plan_table(table, str),
                     ranges_of(table)[0],
-                    patience=Timeouts(statement_seconds=1),
+                    timeouts=Timeouts(statement_seconds=1),
                 )
             )
     assert caught.value.code == "postgres_timeout" and "statement_timeout_seconds" in caught.value.hint
@@ -159,7 +159,7 @@ def test_what_would_move_rows_waits_for_the_snapshot(source: Source, rewrite: st
                     snapshot.snapshot_id,
                     plan_table(table, str),
                     ranges_of(table)[0],
-                    patience=Timeouts(lock_seconds=1),
+                    timeouts=Timeouts(lock_seconds=1),
                 )
             )
         assert caught.value.code == "postgres_locked"
@@ -176,7 +176,7 @@ def test_a_table_that_is_being_altered_is_refused_and_the_others_go_on(source: S
         assert time.monotonic() < deadline
         time.sleep(0.05)
     chosen = select(source.dsn, source.schema, ["*"])
-    with exported(source.dsn, chosen, patience=Timeouts(lock_seconds=1)) as snapshot:
+    with exported(source.dsn, chosen, timeouts=Timeouts(lock_seconds=1)) as snapshot:
         assert [(one.name, one.error.code) for one in snapshot.refused] == [("busy", "postgres_locked")]
         assert snapshot.refused[0].error.transient
         (free,) = snapshot.tables

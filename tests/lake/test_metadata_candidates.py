@@ -20,7 +20,7 @@ from frazil.lake.recovery.metadata_candidates import MetadataCandidate
 from frazil.storage import Warehouse
 from tests.lake.staging import append, rows, stage, start_of_next
 from tests.lake.swaps import between_write_and_swap, dying_before_the_swap
-from tests.lake.test_recover import lose_catalog, make, values
+from tests.lake.test_catalog_rebuild import lose_catalog, make, values
 
 
 @contextmanager
