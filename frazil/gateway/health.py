@@ -160,6 +160,8 @@ class PartsHealth:
             part |= {"status": "down", "reason": f"no query worker is up since {status['down_seconds']:.0f} s"}
         elif status["down_seconds"] or not status["workers"]:
             part |= {"status": "starting", "reason": "no query worker is up"}
+        elif status["stopped"] >= status["workers"]:
+            part |= {"status": "degraded", "reason": "all query workers stand still: their processes are stopped"}
         elif status["stalled_seconds"]:
             stalled = status["stalled_seconds"]
             part |= {"status": "degraded", "reason": f"queries wait, and none came to its turn for {stalled:.0f} s"}

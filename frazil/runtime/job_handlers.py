@@ -75,7 +75,9 @@ def job_handlers(
         CSV.name: CsvLoads(tools.lake, tools.tasks, make, tools.sender, _unpack_limits(settings)),
         POSTGRES.name: PostgresLoads(tools, settings.sources, reports=data.reports, mail=settings.mail),
         EMBED.name: EmbeddingJobs(tools.lake, SparkTasks(session, EMBED_POOL), settings.models),
-        BUILD.name: BuildHandler(parts.lake, settings.search, data.builds, BuildServices(fold, embed, announce_artifact)),
+        BUILD.name: BuildHandler(
+            parts.lake, settings.search, data.builds, BuildServices(fold, embed, announce_artifact)
+        ),
         TRIAL.name: TrialHandler(tools.lake, settings.models, settings.search, scratch=data.builds),
         MAINTENANCE.name: MaintenanceJobs(
             maintenance, settings.maintenance, snapshot_budget=settings.pipeline.snapshot_budget

@@ -21,7 +21,7 @@ from frazil.errors import BusGap, BusReplaced, FrazilError, Unavailable, Waterma
 from frazil.events import sequence_of
 from frazil.events.declaration import dead_letters_of
 from frazil.lake.catalog import LakeTable
-from frazil.lake.commit import dead_positions
+from frazil.lake.derived import dead_positions
 from frazil.tables.directory import TableDirectory, source_of
 from frazil.tables.errors import TableReplaced
 from frazil.tables.live_tail import LiveTail, TailMemory

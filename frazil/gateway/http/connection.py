@@ -272,6 +272,13 @@ class GatewayConnection(HttpToolsProtocol):
                 raise
             stopped = Unavailable("the gateway stops", code="stopping", hint="try again when it is back")
             await error_answer(stopped)(scope, receive, send)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # A panic of a library in Rust is no Exception: the middleware does not see it, and uvicorn answers in text.
+            if started:
+                raise
+            await error_answer(error)(scope, receive, send)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -43,7 +43,7 @@ def _plain(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def error_answer(error: Exception) -> Response:
+def error_answer(error: BaseException) -> Response:
     """The answer for anything that was raised. What was not foreseen is told by an incident number, not in words."""
     if isinstance(error, FrazilError):
         headers = {}

@@ -118,6 +118,7 @@ class QueryPool:
         running = [slot.deadline for slot, lease in self._leases.items() if lease.worker is not None]
         return {
             "workers": self._alive(),
+            "stopped": sum(worker.is_stopped() for worker in self._processes.workers.values()) if self._alive() else 0,
             "ready": len(self._idle),
             "busy": self._queue.fast,
             "slow": self._queue.slow,
@@ -339,9 +340,9 @@ class QueryPool:
     def _take_idle(self) -> WorkerConnection | None:
         while self._idle:
             worker = self._idle.pop()
-            if worker.is_sound():
+            if worker.is_sound() and not worker.is_stopped():
                 return worker
-            # It ended a moment ago, and the report of it is still on its way.
+            # It ended a moment ago, and the report of it is still on its way; or it stands still.
             self._discard(worker)
         return None
 
@@ -410,8 +411,8 @@ class QueryPool:
             _log.warning("fork server ended, starting another")
             try:
                 self._processes = await self._new_processes()
-            except Misconfigured as error:
-                _log.error("fork server start failed", extra={"reason": repr(error.__cause__)})
+            except Exception as error:  # nobody would notice the end of this task: it is the one who starts workers
+                _log.error("fork server start failed", extra={"reason": repr(error.__cause__ or error)})
                 await asyncio.sleep(_RETRY_SECONDS)
             self._fill()
 

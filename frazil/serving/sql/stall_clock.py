@@ -12,12 +12,16 @@ from contextlib import contextmanager
 
 # A shorter wait is a usual one: a worker that starts on a busy machine takes seconds.
 USUAL_SECONDS = 10.0
+# A failed wait says nothing about now after so long.
+FORGOTTEN_SECONDS = 60.0
 
 
 class StallClock:
     def __init__(self) -> None:
         self._waiting: set[object] = set()
         self._since: float | None = None
+        self._failed_at: float | None = None
+        """When a query last failed that had not begun."""
 
     @contextmanager
     def waiting(self) -> Iterator[Callable[[], None]]:
@@ -26,12 +30,18 @@ class StallClock:
         self._waiting.add(query)
         if self._since is None:
             self._since = _now()
+        failed = False
         try:
             yield lambda: self._begun(query)
+        except Exception:
+            failed = query in self._waiting
+            raise
         finally:
             self._waiting.discard(query)
-            # A caller that leaves early proves nothing. One that has waited for long does, also after it left.
-            if not self._waiting and self._waited() < USUAL_SECONDS:
+            # A caller that leaves early proves nothing. One whose time ran out does, and one that has waited for long.
+            if failed:
+                self._failed_at = _now()
+            elif not self._waiting and self._waited() < USUAL_SECONDS:
                 self._since = None
 
     def moved(self) -> None:
@@ -45,6 +55,8 @@ class StallClock:
         """
         if self._since is None:
             return 0.0
+        if not self._waiting and self._failed_at is not None and _now() - self._failed_at > FORGOTTEN_SECONDS:
+            return 0.0  # nobody waits, and nobody has for a while
         return max(0.0, _now() - max(self._since + USUAL_SECONDS, running_until))
 
     def _begun(self, query: object) -> None:

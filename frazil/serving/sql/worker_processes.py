@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from frazil.errors import Misconfigured
@@ -63,6 +64,14 @@ class WorkerConnection:
     def is_sound(self) -> bool:
         """Whether it can take a request: it is there and has sent nothing out of turn."""
         return not self.gone and not self.reader.at_eof() and self.reader.exception() is None
+
+    def is_stopped(self) -> bool:
+        """Whether a signal keeps the process from running. A request to it would wait until its deadline [10 µs]."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return state in "Tt"
 
     def kill(self) -> None:
         """End it at once, whatever it is doing."""

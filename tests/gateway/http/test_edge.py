@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from frazil.bus.memory import MemoryBus
+from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.connection import GatewayConnection
 from frazil.lake.catalog import Lake
 from tests.gateway.http.edge_harness import BEARER, GET_HEALTH, Answer, Edge, Raw, edge, open_files, until
@@ -53,6 +54,26 @@ def is_refusal(answer: Answer, status: int, code: str) -> bool:
         and answer.headers["connection"] == "close"
         and answer.headers["content-type"] == "application/json"
     )
+
+
+class Panic(BaseException):
+    """As a library in Rust raises it: no Exception."""
+
+
+async def test_a_panic_of_a_library_is_answered_in_our_form(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def panic(_: object) -> dict[str, Any]:
+        raise Panic("index out of bounds")
+
+    async with opened() as found:
+        raw = await found.connect()
+        monkeypatch.setattr(PartsHealth, "health", panic)
+        raw.send(GET_HEALTH)
+        answer = await raw.answer()
+        assert (answer.status, answer.code) == (500, "internal")
+        assert answer.headers["content-type"] == "application/json" and b"bounds" not in answer.body
+        monkeypatch.undo()
+        raw.send(GET_HEALTH)
+        assert (await raw.answer()).status == 200, "the connection goes on"
 
 
 @pytest.mark.parametrize("block", [b"a" * 65536, b"A: " + b"a" * 60 + b"\r\n"], ids=["one header", "many headers"])

@@ -14,8 +14,9 @@ import pytest
 from frazil.gateway import Gateway
 from frazil.gateway import health as parts
 from frazil.gateway.health import PartsHealth
-from frazil.serving.sql import QueryPool, QuerySettings, SqlQuery, stall_clock
+from frazil.serving.sql import QueryPool, QuerySettings, QueryTimeout, SqlQuery, stall_clock
 from frazil.serving.sql.fair_queue import Slot
+from tests.processes import stop
 from tests.serving.sql.tables import House
 
 
@@ -51,6 +52,42 @@ async def test_queries_that_never_come_to_their_turn_are_degraded(
         pool._queue._leave(lost)
         assert await waiting == b"[[1]]"
         assert part(pool) == {"status": "ok", "workers": pool.status()["workers"]}
+    finally:
+        await pool.close()
+
+
+async def test_short_waits_that_all_end_in_vain_are_degraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No caller waits for as long as usual, and none gets a place."""
+    monkeypatch.setattr(stall_clock, "USUAL_SECONDS", 0.2)
+    pool = QueryPool(QuerySettings(workers=1), House(tmp_path / "warehouse").warehouse)
+    await pool.start()
+    try:
+        loop = asyncio.get_running_loop()
+        lost = Slot("eve", loop.time(), loop.create_future(), "fast")
+        lost.granted.set_result(None)
+        pool._queue._held[lost] = None
+        for _ in range(4):
+            with pytest.raises(QueryTimeout):
+                await pool.run(SqlQuery("SELECT 1", "ann", timeout_seconds=0.1), lambda: [])
+        assert part(pool)["status"] == "degraded"
+        monkeypatch.setattr(stall_clock, "FORGOTTEN_SECONDS", 0.0)
+        assert part(pool)["status"] == "ok", "nobody has asked for a while"
+    finally:
+        await pool.close()
+
+
+async def test_workers_that_stand_still_are_degraded_and_replaced(tmp_path: Path) -> None:
+    pool = QueryPool(QuerySettings(workers=1), House(tmp_path / "warehouse").warehouse)
+    await pool.start()
+    try:
+        await until(lambda: pool.status()["ready"] == 2 and not pool._starting)
+        stopped = [worker.pid for worker in pool._processes.workers.values()]
+        for pid in stopped:
+            stop(pid)
+        assert part(pool)["status"] == "degraded" and "stand still" in part(pool)["reason"]
+        assert await ask(pool) == b"[[1]]", "none of them is given a query"
+        await until(lambda: part(pool)["status"] == "ok")
+        assert not {worker.pid for worker in pool._processes.workers.values()} & set(stopped)
     finally:
         await pool.close()
 
