@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil.access import AccessControl, QuotaPlace, Quotas, shared_mask_salt
 from frazil.bus import EventBus
@@ -44,8 +44,12 @@ log = logging.getLogger(__name__)
 
 # Larger bodies are decoded in a thread: the loop answers others meanwhile.
 INLINE_BODY_BYTES = 256 << 10
+INLINE_MEMORY_BYTES = 8 << 20
+"""What decoding a body in the loop may take of memory [usual bodies of 256 kB: 4 MB and 20 ms]. A body that becomes
+more goes to a thread, however small it is [632 bytes of Arrow became 598 MB, and took 7.5 s]."""
 WARM_UP_PATIENCE_SECONDS = 5.0
 _DECODE_TRIES = 4
+_T = TypeVar("_T")
 _RETRY_SECONDS = 0.5
 
 
@@ -236,15 +240,15 @@ class Gateway:
         place: QuotaPlace,
         check_caller: Callable[[], Awaitable[None]],
     ) -> PreparedEvents:
-        def prepare() -> tuple[PreparedEvents, Sequence[PartitionKey]]:
+        def prepare(limits: Limits = limits) -> tuple[PreparedEvents, Sequence[PartitionKey]]:
             decoded = decode_events(
                 body, content_type, spec, received_at=received_at, limits=limits, partition=partition
             )
             return PreparedEvents.of(decoded.batch, decoded.spec), decoded.partitions
 
-        if len(body) <= INLINE_BODY_BYTES:
-            prepared, found = prepare()
-        else:
+        try:
+            prepared, found = _decode_inline(prepare, len(body), limits)
+        except _TooMuchForTheLoop:
             prepared, found = await self._decode_threads.run(place.token_id, prepare, check_caller)
         self._partition_budget.take(name, found)
         return prepared
@@ -273,6 +277,27 @@ class Gateway:
         """Wait until the table is committed up to this mark; the table, and whether it is."""
         fed = await self.directory.fed(name)
         return await until_committed(self.directory, fed.name, mark, timeout_seconds=timeout_seconds)
+
+
+class _TooMuchForTheLoop(Exception):
+    """A body is to be decoded in a thread."""
+
+
+def _decode_inline(prepare: Callable[[Limits], _T], size: int, limits: Limits) -> _T:
+    """Decode a small body at once. Claims of memory come before the work, so that what is too much costs nothing."""
+    claimed = 0
+
+    def claim(more: int) -> None:
+        nonlocal claimed
+        claimed += more
+        if claimed > INLINE_MEMORY_BYTES:
+            raise _TooMuchForTheLoop
+
+    if size > INLINE_BODY_BYTES:
+        raise _TooMuchForTheLoop
+    result = prepare(replace(limits, claim=claim))
+    limits.claim(claimed)
+    return result
 
 
 def _log_failure(starting: asyncio.Task[None]) -> None:

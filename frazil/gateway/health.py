@@ -11,7 +11,7 @@ import msgspec
 
 from frazil.errors import FrazilError, Unavailable
 from frazil.events.declaration import entity_of
-from frazil.gateway.gateway import Gateway
+from frazil.gateway.gateway import WARM_UP_PATIENCE_SECONDS, Gateway
 from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.serving.sql import QueryPool
 
@@ -36,7 +36,7 @@ class PartsHealth:
         self._probing = asyncio.Lock()
 
     async def all(self) -> dict[str, dict[str, Any]]:
-        parts: dict[str, dict[str, Any]] = {"gateway": {"status": "ok"}, "bus": await self.bus(), "lake": self.lake()}
+        parts: dict[str, dict[str, Any]] = {"gateway": self.gateway(), "bus": await self.bus(), "lake": self.lake()}
         if self._gateway.pipeline_file is not None:
             parts["pipeline"] = self.pipeline()
         if self._gateway.pool is not None:
@@ -59,6 +59,19 @@ class PartsHealth:
         if reasons and overall != "ok":
             body["reason"] = "; ".join(reasons)
         return body
+
+    def gateway(self) -> dict[str, Any]:
+        """Whether every table takes events: not while its ids are read for longer than a producer waits, and not where
+        they could not be read."""
+        writers = self._gateway.writers
+        if failed := writers.not_warmed():
+            name, error = next(iter(failed.items()))
+            return {"status": "degraded", "reason": f"{name}: {error.message}", "tables": sorted(failed)}
+        if late := writers.warming(longer_than=WARM_UP_PATIENCE_SECONDS):
+            left = max((stream.warm_up_seconds_left or 0.0 for stream in late.values()), default=0.0)
+            reason = f"the event ids of {len(late)} tables are being read"
+            return {"status": "starting", "reason": reason, "tables": sorted(late), "seconds_left": round(left, 1)}
+        return {"status": "ok"}
 
     async def bus(self) -> dict[str, Any]:
         """Whether the bus answers, probed at most once a second."""
@@ -121,6 +134,9 @@ class PartsHealth:
 
     def _behind(self, part: dict[str, Any], now: datetime) -> dict[str, Any]:
         """The facts that contradict a report of `ok`."""
+        is_silent = max(part["report_age_seconds"], part["engine_silent_seconds"] or 0.0) > SILENT_SECONDS
+        if is_silent:  # other gateways may have taken events that nobody commits
+            self._gateway.writers.follow_soon()
         waiting = self._gateway.writers.waiting()
         if not waiting:
             return {}

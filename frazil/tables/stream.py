@@ -57,6 +57,7 @@ class TableStream:
         window_seconds: float,
         spill_folder: Path | None = None,
         warm_up_slots: asyncio.Semaphore | None = None,
+        seconds_ahead: Callable[[], float | None] = lambda: None,
         tail_memory: TailMemory | None = None,
     ) -> None:
         self.table = table
@@ -70,12 +71,17 @@ class TableStream:
         self._window_seconds = window_seconds
         self._spill_folder = spill_folder
         self._slots = warm_up_slots or asyncio.Semaphore(1)
+        self._seconds_ahead = seconds_ahead
+        """How long the warm-ups will take that have the slots now; None where that is not known."""
         self._tail_memory = tail_memory or TailMemory(TAIL_BYTES)
         self._warming: asyncio.Task[WarmStream] | None = None
         self._following: asyncio.Task[None] | None = None
         self._warm: WarmStream | None = None
         self._progress: WarmUpProgress | None = None
         """Of the warm-up, while there is one and it has begun."""
+        self._warming_since: float | None = None
+        self.warm_up_error: FrazilError | None = None
+        """Of the last warm-up, if it failed."""
         self._letters_at: str | None = None
         """The state of the dead letters whose ids are forgotten."""
         self.is_retired = False
@@ -87,6 +93,15 @@ class TableStream:
     @property
     def is_warm(self) -> bool:
         return self._warm is not None
+
+    @property
+    def warming_seconds(self) -> float:
+        """For how long a warm-up has been under way or waited for its slot; 0 while there is none."""
+        return 0.0 if self._warming_since is None else time.monotonic() - self._warming_since
+
+    @property
+    def warm_up_seconds_left(self) -> float | None:
+        return None if self._progress is None else self._progress.seconds_left
 
     async def warm(self, patience_seconds: float) -> WarmStream:
         """The stream, once the ids of the window are known. Raises `Unavailable` when that takes longer."""
@@ -106,7 +121,7 @@ class TableStream:
     def _still_warming(self) -> Unavailable:
         """With the time that the rest will take, from what was read until now."""
         progress = self._progress
-        left = None if progress is None else progress.seconds_left
+        left = self._seconds_ahead() if progress is None else progress.seconds_left
         share = "" if progress is None or progress.done is None else f", {progress.done:.0%} of them are known"
         return Unavailable(
             f"the event ids of {self.table.spec.short_name!r} are still being read{share}",
@@ -120,16 +135,18 @@ class TableStream:
         )
 
     async def _warm_up(self) -> WarmStream:
-        started = time.monotonic()
+        started = self._warming_since = time.monotonic()
         try:
             async with self._slots:
                 stream = await open_stream(self._bus, self.table)
                 ids = await self._read_ids(stream)
         except FrazilError as error:
-            raise self.with_repair(error) from error
+            self.warm_up_error = self.with_repair(error)
+            raise self.warm_up_error from error
         finally:
-            self._progress = None
+            self._progress = self._warming_since = None
         self._warm = WarmStream(stream, ids)
+        self.warm_up_error = None
         seconds = round(time.monotonic() - started, 3)
         log.info("stream warmed up", extra={"table": self.name, "ids": len(ids), "seconds": seconds})
         return self._warm
@@ -212,6 +229,12 @@ class TableStream:
             if not await self._follow(warm, give_up_at - time.monotonic()):
                 return None
         return warm.ids.tail
+
+    def follow_soon(self) -> None:
+        """Read on to the end of the stream, for nobody in particular: what others wrote becomes known."""
+        if self._warm is not None and not self.is_retired and (self._following is None or self._following.done()):
+            self._following = asyncio.create_task(self._read_on(self._warm), name=f"read on {self.name}")
+            self._following.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _follow(self, warm: WarmStream, patience_seconds: float) -> bool:
         """Read on to the end of the stream; whether that was done in time."""

@@ -40,6 +40,8 @@ from frazil.tables.warm_up_progress import WarmUpProgress
 
 log = logging.getLogger(__name__)
 
+_IDS_OF_A_MESSAGE = 500
+"""An estimate, for the progress of a warm-up: how many events a message has is known when it is read."""
 _REWARM_TRIES = 5
 _MOMENT_SECONDS = 0.01
 # Merging the index costs more than a thread's hop from here on.
@@ -90,7 +92,6 @@ class StreamIds:
             try:
                 if self.head < 0:
                     await self._take_table()
-                    self.progress.begin(await self._stream.head() - self.head)
                 await self._take_bus()
                 self._known_at = asked_at
                 return
@@ -107,7 +108,8 @@ class StreamIds:
         if committed <= self.head:
             return False
         oldest = max(datetime.now(UTC) - self._window_length, self._known_at) - _SKEW
-        self.progress.begin(table.rows_since(oldest))
+        waiting = max(0, await self._stream.head() - committed)
+        self.progress.begin(table.rows_since(oldest) + waiting * _IDS_OF_A_MESSAGE)
         count = await asyncio.to_thread(self._take_rows, table, oldest)
         log.info("ids of committed rows read", extra={"table": table.name, "ids": count})
         self.head = committed
@@ -138,7 +140,7 @@ class StreamIds:
                 self.tail.add(sequence, events, counts)
             self.tail.reach(first_position(decided))
             self._undecided = [delivery for delivery in waiting if delivery.sequence >= decided]
-            self.progress.advance(page[-1].sequence - self.head)
+            self.progress.advance((page[-1].sequence - self.head) * _IDS_OF_A_MESSAGE)
             self.head = page[-1].sequence
 
     async def _read_on(self) -> list[Delivery]:

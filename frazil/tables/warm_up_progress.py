@@ -1,4 +1,4 @@
-"""Progress of a warm-up: how much of a step is done, and from that how long the rest will take."""
+"""Progress of a warm-up: how much of it is done, and from that how long the rest will take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class WarmUpProgress:
-    """One step at a time; each begins with the number of things there are to read, as far as that is known."""
+    """It begins with the number of things to read, as far as that is known: ids of the table, then of the bus."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,12 +23,12 @@ class WarmUpProgress:
 
     @property
     def done(self) -> float | None:
-        """The part of the step that is done; None before anything is."""
+        """The part that is done; None before anything is."""
         return min(1.0, self._done / self._total) if self._done and self._total else None
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the step takes if it goes on as it did; None before anything is done."""
+        """How long the rest takes if it goes on as it did; None before anything is done."""
         if self.done is None:
             return None
         return (self._clock() - self._begun_at) * (1 - self.done) / self.done

@@ -16,6 +16,7 @@ from frazil.tables import TAIL_BYTES, Backlog, TableDirectory, TableStream, Tail
 
 log = logging.getLogger(__name__)
 _WARM_UPS_AT_A_TIME = 2
+_WARM_UP_RETRY_SECONDS = 2.0
 
 
 class TableWriters:
@@ -55,6 +56,7 @@ class TableWriters:
             window_seconds=self._window_seconds,
             spill_folder=self._spill_folder,
             warm_up_slots=self._slots,
+            seconds_ahead=self._warm_up_seconds_left,
             tail_memory=self.tail_memory,
         )
         writer = TableWriter(stream, metrics=self._metrics)
@@ -78,18 +80,45 @@ class TableWriters:
         found = {name: writer.stream.waiting() for name, writer in self._writers.items()}
         return {name: backlog for name, backlog in found.items() if backlog is not None and backlog.events}
 
+    def warming(self, *, longer_than: float) -> dict[str, TableStream]:
+        """The tables whose ids have been read for longer than this, or have waited for it."""
+        return {
+            name: writer.stream for name, writer in self._writers.items() if writer.stream.warming_seconds > longer_than
+        }
+
+    def not_warmed(self) -> dict[str, FrazilError]:
+        """The tables whose ids could not be read, and why: they take no events."""
+        found = {name: writer.stream.warm_up_error for name, writer in self._writers.items()}
+        return {name: error for name, error in found.items() if error is not None}
+
+    def follow_soon(self) -> None:
+        """Find out what other gateways wrote."""
+        for writer in self._writers.values():
+            writer.stream.follow_soon()
+
+    def _warm_up_seconds_left(self) -> float | None:
+        left = [writer.stream.warm_up_seconds_left for writer in self._writers.values()]
+        return max((seconds for seconds in left if seconds is not None), default=None)
+
     def warm_all(self) -> None:
         """Begin to read the ids of all tables, so that the first request of each finds them known."""
         self._warming = asyncio.create_task(self._warm_all(), name="warm up all tables")
 
     async def _warm_all(self) -> None:
+        """Those that fail are tried again: a bus that is away comes back, and health names them until then."""
         for table in self._directory.tables():
-            if not table.spec.is_streamed:
-                continue
-            try:
-                await self.stream_of(await self._directory.fed(table.name)).warm(patience_seconds=3600)
-            except FrazilError as error:
-                log.warning("stream warm-up failed: %s", error, extra={"table": table.name})
+            if table.spec.is_streamed:
+                await self._try_to_warm(table.name)
+        while True:
+            await asyncio.sleep(_WARM_UP_RETRY_SECONDS)
+            for name in self.not_warmed():
+                await self._try_to_warm(name)
+
+    async def _try_to_warm(self, name: str) -> None:
+        try:
+            await self.stream_of(await self._directory.fed(name)).warm(patience_seconds=3600)
+        except FrazilError as error:
+            log.warning("stream warm-up failed: %s", error, extra={"table": name})
 
     def retire(self, name: str) -> None:
         """Close the writer of a table that was dropped."""

@@ -74,6 +74,7 @@ async def test_a_panic_of_a_library_is_answered_in_our_form(opened: Open, monkey
         monkeypatch.undo()
         raw.send(GET_HEALTH)
         assert (await raw.answer()).status == 200, "the connection goes on"
+        raw.close()
 
 
 @pytest.mark.parametrize("block", [b"a" * 65536, b"A: " + b"a" * 60 + b"\r\n"], ids=["one header", "many headers"])

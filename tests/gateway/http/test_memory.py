@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pyarrow as pa
+import pytest
 from pydantic import ByteSize
 
 from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
+from frazil.gateway import gateway as gateway_module
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import NDJSON, event
 from tests.gateway.http.sockets import on_a_port
@@ -54,6 +59,39 @@ async def test_bombs_of_one_token_stay_within_the_budget(lake: Lake, tmp_path: P
         assert grown <= BUDGET, f"{grown / MB:.0f} MB"
         assert port.gateway.quotas.used("bytes") == 0
         assert (await port.http.post(url, content=bomb, headers=packed)).status_code == 202
+
+
+async def test_a_small_body_that_becomes_large_is_not_decoded_in_the_loop(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One text in a dictionary, 30,000 rows that name it: under a kilobyte, and a second of work."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 30_000, pa.int32()), pa.array(['"' + "x" * 300 + '"']))
+    rows = pa.table({"extra": texts})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    body = sink.getvalue().to_pybytes()
+    assert len(body) < 2_000
+    decode = gateway_module.decode_events
+    in_the_loop: dict[bytes, bool] = {}
+
+    def noting(*given: Any, **named: Any) -> Any:
+        decoded = decode(*given, **named)
+        in_the_loop[given[0]] = threading.current_thread() is threading.main_thread()
+        return decoded
+
+    monkeypatch.setattr(gateway_module, "decode_events", noting)
+    async with on_a_port(MemoryBus(), lake, tmp_path) as port:
+        await port.declare(columns={"extra": "json"})
+        headers = {**await port.token("ingest:orders"), "content-type": "application/vnd.apache.arrow.stream"}
+        sent = await port.http.post("/v1/tables/orders/events", content=body, headers=headers)
+        assert (sent.status_code, sent.json().get("accepted")) == (202, 30_000), sent.text
+        assert in_the_loop[body] is False
+        usual = b'{"events": [{"data": {}}]}'
+        headers["content-type"] = "application/json"
+        assert (await port.http.post("/v1/tables/orders/events", content=usual, headers=headers)).status_code == 202
+        assert in_the_loop[usual] is True, "a usual body needs no thread"
+        assert port.gateway.quotas.used("bytes") == 0
 
 
 async def test_unpacking_stops_where_the_budget_ends(lake: Lake, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from frazil.bus.memory import MemoryBus
 from frazil.gateway import health as parts
 from frazil.lake.catalog import Lake
-from tests.gateway.http.harness import Running, commit, event
+from tests.gateway.http.harness import Running, commit, event, eventually, running
 from tests.gateway.http.test_status import health, report
 
 
@@ -71,3 +71,22 @@ async def test_the_lag_of_an_entity_goes_by_its_own_name(gateway: Running, tmp_p
     gateway.gateway.lag_target_seconds = 0.01
     await asyncio.sleep(0.02)
     assert (await health(gateway))["parts"]["pipeline"]["late_tables"] == ["people"]
+
+
+async def test_events_that_another_gateway_took_are_known_while_the_pipeline_is_silent(
+    gateway: Running, memory_bus: MemoryBus, lake: Lake, tmp_path: Path
+) -> None:
+    await gateway.accept([event("a")])
+    async with running(memory_bus, lake, tmp_path) as other:
+        await other.accept([event("b"), event("c")])
+        await commit(memory_bus, lake)
+        await gateway.gateway.directory.refresh()
+        await other.accept([event("d")])
+    report(tmp_path)
+    assert (await health(gateway))["status"] == "ok"
+    report(tmp_path, age_seconds=parts.SILENT_SECONDS + 1)
+
+    async def is_degraded() -> bool:
+        return bool((await health(gateway))["parts"]["pipeline"]["status"] == "degraded")
+
+    await eventually(is_degraded)
