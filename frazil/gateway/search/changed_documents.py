@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.events import conform
+from frazil.events.declaration import quote_name as quoted
 from frazil.gateway.relations import relation_of
 from frazil.lake.bulk import loads_since_snapshot
 from frazil.serving.search import DocumentChange, FreshFull, Searchable, SearchState
 from frazil.serving.sql import QueryPool, Relation, SqlQuery
-from frazil.serving.sql.worker import quoted
 from frazil.tables import TableCut
 
 _OWNER = "search"

@@ -130,7 +130,7 @@ def test_a_reader_that_fell_silent_holds_nothing(place: Place, bakery: Bakery) -
     assert later.tidy().removed == (made[0],)
     later._clock = lambda: time.time() + 100_000
     later.tidy()
-    assert later._documents.list("artifact-reader/") == [], "nor is it remembered for ever"
+    assert later._registry.list("artifact-reader/") == [], "nor is it remembered for ever"
     shelf.take("other", made[2])
     shelf.leave("other")
     shelf.leave("nobody")

@@ -236,14 +236,15 @@ def test_a_build_that_waits_for_its_vectors_lets_others_go_first(yard: Yard) -> 
     assert len(waiting) == 1, "it is not asked for twice"
 
 
-def test_a_build_that_waits_ends_with_its_pipeline(yard: Yard) -> None:
+def test_a_build_that_waits_is_cancelled_with_its_pipeline(yard: Yard) -> None:
     append(yard.lake, "main.notes", [{"body": "One."}])
     yard.builds.services = BuildServices(
         yard.fold, lambda table, model: submit_job(yard.lake.registry, "embed", table.name, {}), yard.say
     )
     yard.builds.cancel()
-    with pytest.raises(Unavailable, match="pipeline ends"):
+    with pytest.raises(Unavailable, match="was cancelled") as cancelled:
         yard.build()
+    assert cancelled.value.code == "build_given_up"
 
 
 def test_servers_that_cannot_be_told_are_no_failure(yard: Yard) -> None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from frazil.serving.sql.worker.json_values import cells as cells
     from frazil.serving.sql.worker.sandbox import kernel_support as kernel_support
     from frazil.serving.sql.worker.selection import RowSelection as RowSelection
-    from frazil.serving.sql.worker.views import quoted as quoted
     from frazil.serving.sql.worker.views import sql_type as sql_type
 
 __getattr__, __all__ = lazy_door(__name__)
