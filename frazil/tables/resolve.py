@@ -134,7 +134,7 @@ class TableResolver:
             table = await self._directory.table(read.name)  # the one that has the snapshot, if it was just found
             _not_before(table, pinned, pinned.watermark, mark)
             return self._found(table, pinned=pinned)
-        return await self._newest(table, wanted, deadline, guess)
+        return await self.newest(read.name, wanted, deadline=deadline, guess=guess)
 
     def _found(
         self,
@@ -147,9 +147,16 @@ class TableResolver:
     ) -> ResolvedTable:
         return ResolvedTable(table, self._directory, pinned, entity, tail, head)
 
-    async def _newest(self, table: LakeTable, wanted: FreshnessSpec, deadline: float, guess: bool) -> ResolvedTable:
-        """The table as it is now, with its tail if the answer is to be live."""
+    async def newest(self, name: str, wanted: FreshnessSpec, *, deadline: float, guess: bool) -> ResolvedTable:
+        """The table as it was last seen, with its tail if the answer is to be live: `resolve` without time travel."""
+        table = await self._directory.table(name)
+        if table.spec.kind == "entity":
+            entity = await self._directory.entity(table)
+            found = await self.newest(entity.history.name, wanted, deadline=deadline, guess=guess)
+            return replace(found, entity=EntitySnapshot(entity.base))
         mark = wanted.min_token.marks.get(table.token_name)
+        if mark is not None:
+            check_mark(table, mark)
         if not table.spec.is_streamed:
             await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
             return self._found(await self._directory.table(table.name))
@@ -193,8 +200,7 @@ class TableResolver:
             _not_before(base, pinned, watermark_at(entity.history, pinned.snapshot_id), mark)
             at = base_as_of(entity.base, entity.history, pinned, moment)
             return self._found(entity.history, pinned=pinned, entity=at)
-        found = await self._newest(entity.history, wanted, deadline, guess)
-        return replace(found, entity=EntitySnapshot(entity.base))
+        return await self.newest(base.name, wanted, deadline=deadline, guess=guess)
 
     async def _pinned(self, read: TableRead, table: LakeTable, wanted: FreshnessSpec) -> SnapshotInfo | None:
         """The snapshot that this read names, or else the request."""
