@@ -38,7 +38,7 @@ class TableRead:
 
 @dataclass(frozen=True)
 class ResolvedTable:
-    """A table at the freshness that was asked for. `cut` and `reach` speak of the moment in which they are called."""
+    """A table at the requested freshness. `cut` and `reach` are of the moment in which they are called."""
 
     table: LakeTable
     """The table that events go to: for an entity, its history."""
@@ -112,9 +112,9 @@ class TableResolver:
     async def resolve(
         self, reads: Sequence[TableRead], wanted: FreshnessSpec, *, deadline: float, guess: bool
     ) -> list[ResolvedTable]:
-        """Every table, once all are as fresh as asked; raises when `deadline` passes before.
+        """Every table, once all are as fresh as requested; raises when `deadline` passes before.
 
-        With `guess`, a live tail is taken as it is known here while the bus is still being asked for its head:
+        With `guess`, a live tail is taken as it is known here while the head is still being requested from the bus:
         `confirm` what was read.
         """
         if wanted.freshness == "committed":
@@ -158,7 +158,7 @@ class TableResolver:
         if mark is not None:
             check_mark(table, mark)
         if not table.spec.is_streamed:
-            await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
+            await self._directory.refresh()  # a load that is done must be seen, and it is in no tail
             return self._found(await self._directory.table(table.name))
         if mark is not None:
             await check_reached(self._stream_of(table), table, mark)
