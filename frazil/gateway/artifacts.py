@@ -1,6 +1,6 @@
-"""Artifacts as operators handle them: list them, verify one, promote one, roll back.
+"""Artifact operations: list them, verify one, promote one, roll back.
 
-A change of the register is announced over the bus; the leases tell when all who serve the table have followed.
+A change of the register is announced over the bus; the leases show when all gateways of the table have followed.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class Artifacts:
             "trouble": {"code": trouble.code, "reason": trouble.reason} if trouble is not None and refused else None,
         }
 
-    def _note(self, kind: str, shelf: Shelf, **words: Any) -> None:
-        self._journal.append(kind, table=shelf.table.partition("@")[0], shelf=shelf.table, **words)
+    def _note(self, kind: str, shelf: Shelf, **fields: Any) -> None:
+        self._journal.append(kind, table=shelf.table.partition("@")[0], shelf=shelf.table, **fields)
 
 
 def _entry(shelf: Shelf, name: str) -> ArtifactEntry:

@@ -36,4 +36,4 @@ def _check_scope(kind: JobKind, subject: str, identity: Identity) -> None:
         identity.require_admin()
     elif not identity.may_ingest(subject):
         short = subject.removeprefix("main.")
-        raise Forbidden(f"this needs a token with the scope ingest:{short}", hint="ask whoever gave you the token")
+        raise Forbidden(f"this needs a token with the scope ingest:{short}", hint="ask the admin for such a token")

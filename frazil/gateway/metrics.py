@@ -98,7 +98,7 @@ class Metrics:
         self._published_bytes.labels(table).inc(size)
 
     def text(self, more: Iterable[Metric] = ()) -> bytes:
-        """All metrics, and those that are looked up only when somebody asks."""
+        """All metrics, and those that are computed on request."""
         return generate_latest(self.registry) + _text_of(more)
 
 

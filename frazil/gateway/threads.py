@@ -26,7 +26,7 @@ async def to_the_end(running: asyncio.Future[T]) -> T:
             except asyncio.CancelledError:
                 continue  # the first one is raised below
         if not running.cancelled():
-            running.exception()  # nobody is left to hear it
+            running.exception()  # nobody is left to raise it to
         raise
 
 

@@ -94,7 +94,7 @@ class DataDir:
 
     @property
     def audit(self) -> Path:
-        """Who asked what; never rewritten, never removed by frazil."""
+        """The audit log; never rewritten, never removed by frazil."""
         return self.root / "audit"
 
     def prepare(self) -> None:

@@ -77,15 +77,15 @@ def _embedded_bus(settings: Settings, data: DataDir) -> tuple[SupervisedPart, di
     before = urlsplit(str(data.supervisor().get("bus_url") or "")).port
     port = settings.bus.port or free_port(before or 0)
     config = nats_server.write_config(data.bus, port, max_file_store_bytes=settings.bus.max_store_bytes)
-    words = nats_server.credentials(data.bus)
+    credentials = nats_server.credentials(data.bus)
     access = {"FRAZIL_BUS__URL": f"nats://127.0.0.1:{port}"}
-    access |= {f"FRAZIL_BUS__{key.upper()}": word for key, word in words.items()}
+    access |= {f"FRAZIL_BUS__{key.upper()}": value for key, value in credentials.items()}
     url = access["FRAZIL_BUS__URL"]
     bus = SupervisedPart(
         "bus",
         nats_server.command(config),
         lambda pid: None if answers(url) else "recovering",
-        stuck=lambda: nats_server.write_error(port, words) if _has_room(data.bus) else None,
+        stuck=lambda: nats_server.write_error(port, credentials) if _has_room(data.bus) else None,
     )
     return bus, access
 
@@ -115,12 +115,12 @@ def _gateway_is_busy_with(url: str, data: DataDir) -> str | None:
 
 
 def ask_health(url: str, data: DataDir, *, timeout_seconds: float = 0.5) -> dict[str, Any] | None:
-    """What `GET /v1/health` tells the admin of this data directory, or None if nobody answers."""
+    """The answer of `GET /v1/health` to the admin of this data directory; None if there is none."""
     address = urlsplit(url)
     try:
         headers = {"Authorization": f"Bearer {data.admin_token()}"}
     except FrazilError:
-        headers = {}  # then it tells the status alone
+        headers = {}  # then the answer has the status alone
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_seconds)
     try:
         connection.request("GET", "/v1/health", headers=headers)
@@ -133,9 +133,9 @@ def ask_health(url: str, data: DataDir, *, timeout_seconds: float = 0.5) -> dict
 
 
 def _pipeline_is_busy_with(data: DataDir, pid: int) -> str | None:
-    """What the pipeline says of itself; a file that another pipeline left behind says nothing."""
-    said = read_json(data.pipeline_file)
-    if said.get("pid") != pid:
+    """The state in the status file; a file that another pipeline left behind does not count."""
+    report = read_json(data.pipeline_file)
+    if report.get("pid") != pid:
         return "warming"
-    state = str(said.get("state", "warming"))
+    state = str(report.get("state", "warming"))
     return state if state in ("starting", "warming") else None

@@ -86,7 +86,7 @@ class Screen(Protocol):
         """All vital parts are ready for the first time."""
 
     def say(self, text: str) -> None:
-        """Something worth a line of its own: a part died, a stop was asked for."""
+        """Something worth a line of its own: a part died, a stop was requested."""
 
 
 class Supervisor:
@@ -120,12 +120,12 @@ class Supervisor:
         os.set_blocking(self._wake_write, False)
 
     def ask_to_stop(self) -> None:
-        """Stop in good order; asked again, stop at once. Callable from any thread."""
+        """Stop in good order; called again, stop at once. Callable from any thread."""
         self._asked += 1
         os.write(self._wake_write, b"\0")
 
     def run(self) -> int:
-        """Supervise until a stop is asked for; returns the exit code.
+        """Supervise until a stop is requested; returns the exit code.
 
         0: all parts finished their work. 1: one had to be killed (nothing is lost, the next start takes it up).
         128 + signal: a second signal to stop. Raises if a vital part does not come up at all.
@@ -224,7 +224,7 @@ class Supervisor:
             raise Unavailable(
                 f"the {state.name} ended right after its start ({how})",
                 code=f"{state.name}_failed",
-                hint=f"its last words are above; the whole log is {log}",
+                hint=f"its last log lines are above; the whole log is {log}",
                 details={"log": last_lines(log)},
             )
         processes.end(processes.of_run(self._run_id, part=state.name))

@@ -1,4 +1,4 @@
-"""Table alteration: columns, types, words and the way a table is searched."""
+"""Table alteration: columns, types, description and policies, and the declaration of search."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from frazil.lake.catalog import LakeTable, changed_by
 from frazil.storage import Journal
 from frazil.tables.directory import TableDirectory
 
-_WORDS = ("description", "owner", "tags", "freshness_target_seconds", "retention_years")
+_FIELDS = ("description", "owner", "tags", "freshness_target_seconds", "retention_years")
 _SEARCHED = ("text", "search")
-_CHANGES = ("add_columns", "widen", *_WORDS, *_SEARCHED)
+_CHANGES = ("add_columns", "widen", *_FIELDS, *_SEARCHED)
 
 
 async def alter_table(name: str, request: Any, *, directory: TableDirectory, journal: Journal) -> LakeTable:
-    """Add columns, widen types, change words and how it is searched; all of it or nothing."""
+    """Add columns, widen types, change the other declared fields; all of it or nothing."""
     if not isinstance(request, dict) or not request:
         raise InvalidInput("an alteration is an object", code="bad_alteration", hint=f"with {', '.join(_CHANGES)}")
     for field in request:
@@ -26,7 +26,7 @@ async def alter_table(name: str, request: Any, *, directory: TableDirectory, jou
             raise InvalidInput(
                 f"{str(field)[:80]!r} cannot be altered", code="unknown_field", hint=f"only {', '.join(_CHANGES)}"
             )
-    change = changed_by({**request, **_words(request)})
+    change = changed_by({**request, **_fields(request)})
     before = await directory.table(name)
     refuse_history(before)
     if any(field in request for field in _SEARCHED):
@@ -46,16 +46,16 @@ def refuse_history(table: LakeTable) -> None:
         )
 
 
-def _words(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The words of an alteration, checked and put right by the rules of a declaration; a null takes the word away."""
+def _fields(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields beside the columns, checked and normalised as in a declaration; null removes a field."""
     for field in ("add_columns", "widen"):
         if not isinstance(request.get(field) or {}, dict):
             raise InvalidInput(
                 f"`{field}` is an object of name and type", code="bad_columns", hint='{"amount": "long"}'
             )
-    words = {field: request[field] for field in _WORDS if field in request}
-    parsed = parse_table({"name": "a", "columns": {}, **words})
-    return {field: getattr(parsed, field) for field in words}
+    given = {field: request[field] for field in _FIELDS if field in request}
+    parsed = parse_table({"name": "a", "columns": {}, **given})
+    return {field: getattr(parsed, field) for field in given}
 
 
 def _searched(

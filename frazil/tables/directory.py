@@ -130,7 +130,7 @@ class TableDirectory:
             return altered
 
     async def refresh(self) -> None:
-        """See what the catalog has now. All who ask while it is being looked at share the look that comes next."""
+        """See what the catalog has now. Callers that come while it is being read share the next read."""
         if self._seen is not None and self._seen == self.lake.pulse.beat():
             return
         if self._next_look is None or self._next_look.done():
@@ -141,7 +141,7 @@ class TableDirectory:
 
     async def _look(self) -> None:
         async with self._looking:
-            self._next_look = None  # who asks from now on may want more than this look finds
+            self._next_look = None  # callers from now on may want more than this read finds
             beat, self._seen = self.lake.pulse.beat(), None
             try:
                 locations, loaded = await asyncio.to_thread(self._changed_tables)

@@ -1,6 +1,6 @@
 """Repairs that a person decides on: when bus and table contradict each other, or the table's two watermarks do.
 
-Nothing here guesses. Looking says exactly what is lost; going on without it takes the word of the one who asks.
+Nothing here guesses. The first step lists exactly what is lost; the repair itself needs the confirmation of the caller.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class TableRead:
 
 @dataclass(frozen=True)
 class ResolvedTable:
-    """A table at the freshness that was asked for. `cut` and `reach` speak of the moment in which they are called."""
+    """A table at the requested freshness. `cut` and `reach` are of the moment in which they are called."""
 
     table: LakeTable
     """The table that events go to: for an entity, its history."""
@@ -112,9 +112,9 @@ class TableResolver:
     async def resolve(
         self, reads: Sequence[TableRead], wanted: FreshnessSpec, *, deadline: float, guess: bool
     ) -> list[ResolvedTable]:
-        """Every table, once all are as fresh as asked; raises when `deadline` passes before.
+        """Every table, once all are as fresh as requested; raises when `deadline` passes before.
 
-        With `guess`, a live tail is taken as it is known here while the bus is still being asked for its head:
+        With `guess`, a live tail is taken as it is known here while the head is still being requested from the bus:
         `confirm` what was read.
         """
         if wanted.freshness == "committed":
@@ -134,7 +134,7 @@ class TableResolver:
             table = await self._directory.table(read.name)  # the one that has the snapshot, if it was just found
             _not_before(table, pinned, pinned.watermark, mark)
             return self._found(table, pinned=pinned)
-        return await self._newest(table, wanted, deadline, guess)
+        return await self.newest(read.name, wanted, deadline=deadline, guess=guess)
 
     def _found(
         self,
@@ -147,11 +147,18 @@ class TableResolver:
     ) -> ResolvedTable:
         return ResolvedTable(table, self._directory, pinned, entity, tail, head)
 
-    async def _newest(self, table: LakeTable, wanted: FreshnessSpec, deadline: float, guess: bool) -> ResolvedTable:
-        """The table as it is now, with its tail if the answer is to be live."""
+    async def newest(self, name: str, wanted: FreshnessSpec, *, deadline: float, guess: bool) -> ResolvedTable:
+        """The table as it was last seen, with its tail if the answer is to be live: `resolve` without time travel."""
+        table = await self._directory.table(name)
+        if table.spec.kind == "entity":
+            entity = await self._directory.entity(table)
+            found = await self.newest(entity.history.name, wanted, deadline=deadline, guess=guess)
+            return replace(found, entity=EntitySnapshot(entity.base))
         mark = wanted.min_token.marks.get(table.token_name)
+        if mark is not None:
+            check_mark(table, mark)
         if not table.spec.is_streamed:
-            await self._directory.refresh()  # a load that is done must be seen, and no tail tells of it
+            await self._directory.refresh()  # a load that is done must be seen, and it is in no tail
             return self._found(await self._directory.table(table.name))
         if mark is not None:
             await check_reached(self._stream_of(table), table, mark)
@@ -193,8 +200,7 @@ class TableResolver:
             _not_before(base, pinned, watermark_at(entity.history, pinned.snapshot_id), mark)
             at = base_as_of(entity.base, entity.history, pinned, moment)
             return self._found(entity.history, pinned=pinned, entity=at)
-        found = await self._newest(entity.history, wanted, deadline, guess)
-        return replace(found, entity=EntitySnapshot(entity.base))
+        return await self.newest(base.name, wanted, deadline=deadline, guess=guess)
 
     async def _pinned(self, read: TableRead, table: LakeTable, wanted: FreshnessSpec) -> SnapshotInfo | None:
         """The snapshot that this read names, or else the request."""

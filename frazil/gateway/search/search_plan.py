@@ -1,4 +1,4 @@
-"""Search plan: a request as one caller may ask it of one table, with its profile and what the grant leaves."""
+"""Search plan: a request combined with its profile and the grant of the caller, for one table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SearchPlan(SearchQuery):
     shown: tuple[str, ...]
     """The columns of the rows in the answer."""
     by_rank: bool
-    """Scores tell the place and nothing else: BM25 counts words of rows that the caller may not see."""
+    """Scores are by rank and nothing else: BM25 counts words of rows that the caller may not see."""
     min_rank_score: float | None = None
     """Of such scores."""
 
@@ -40,7 +40,7 @@ class SearchPlan(SearchQuery):
 def plan_search(
     searchable: Searchable, request: SearchRequest, profile: Profile | None, grant: ReadGrant
 ) -> SearchPlan:
-    """Raises `InvalidInput` for what this table cannot be asked, or not by this caller."""
+    """Raises `InvalidInput` for a search that this table cannot answer, or not for this caller."""
     masked = frozenset(grant.masks)
     mode = _mode(searchable, request, profile, masked)
     by_rank = bool(grant.filters) and mode == "text"
@@ -70,14 +70,14 @@ def plan_search(
 
 
 def _mode(searchable: Searchable, request: SearchRequest, profile: Profile | None, masked: frozenset[str]) -> Mode:
-    """As asked for, or by default everything that the table has, the request gives and the caller may search."""
+    """As requested, or by default everything that the table has, the request gives and the caller may search."""
     wanted = request.mode
     if wanted is None and profile is not None and (request.query is not None or profile.mode == "vector"):
         wanted = profile.mode
     mode = wanted or _default_mode(searchable, request, masked)
     if mode != "vector" and request.query is None:
         raise InvalidInput(
-            f"a search of mode {mode} needs words", code="bad_search", hint='give `query`, or say mode "vector"'
+            f"a search of mode {mode} needs words", code="bad_search", hint='give `query`, or use mode "vector"'
         )
     if mode != "text" and (hidden := _hidden_from_vectors(searchable, masked)):
         raise MaskedText(
@@ -85,7 +85,7 @@ def _mode(searchable: Searchable, request: SearchRequest, profile: Profile | Non
             hint='search with mode "text"',
         )
     if mode != "vector" and searchable.text and masked >= {*searchable.text}:
-        raise MaskedText("this token sees every text column masked", hint="ask whoever gave you the token")
+        raise MaskedText("this token sees every text column masked", hint="ask the admin for a token that sees it")
     return mode
 
 
@@ -103,7 +103,7 @@ def _default_mode(searchable: Searchable, request: SearchRequest, masked: frozen
 
 
 def _hidden_from_vectors(searchable: Searchable, masked: frozenset[str]) -> list[str]:
-    """The masked columns that the vectors tell about."""
+    """The masked columns that the vectors are made from."""
     sources = (searchable.vector,) if searchable.vector is not None else searchable.text
     return [name for name in sources if name in masked]
 

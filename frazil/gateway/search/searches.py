@@ -26,7 +26,7 @@ from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
 from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
 from frazil.serving.sql.worker import RowSelection
-from frazil.tables import CutMoved, SchemaMoved, TableDirectory, TableRead, TableReplaced, TableResolver
+from frazil.tables import CutMoved, SchemaMoved, TableDirectory, TableReplaced, TableResolver
 
 _TRIES = 6
 _BEHIND_SECONDS = 0.25
@@ -121,9 +121,9 @@ class Searches:
         table = await self._directory.table(search.table)
         serving = await self._shelves.of(table, search.profile)
         plan = plan_search(serving.searchable, request, search.profile, search.grant)
-        (resolved,) = await self._resolver.resolve(
-            [TableRead(table.name)], search.freshness, deadline=deadline, guess=guess
-        )
+        if request.freshness == "committed":
+            await self._resolver.refresh()
+        resolved = await self._resolver.newest(table.name, search.freshness, deadline=deadline, guess=guess)
         feed = self._feeds.of(serving, "live" if request.freshness == "live" else "committed")
         try:
             async with feed.read_at(resolved, deadline, by_words=plan.mode == "text") as state:

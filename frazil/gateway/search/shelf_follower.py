@@ -198,9 +198,9 @@ class ShelfFollower:
             reader=self._readers.reader,
         )
 
-    def _note(self, kind: str, name: str, **words: object) -> None:
+    def _note(self, kind: str, name: str, **fields: object) -> None:
         with contextlib.suppress(OSError):
-            self._journal.append(kind, table=name.partition("@")[0], shelf=name, **words)
+            self._journal.append(kind, table=name.partition("@")[0], shelf=name, **fields)
 
     async def _renew(self) -> None:
         while True:

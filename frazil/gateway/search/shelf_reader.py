@@ -99,7 +99,7 @@ class ShelfReader:
         settings: SearchSettings,
         linger_seconds: float,
     ) -> None:
-        """`own_dims` tells how long the vectors are that users bring to a table, before there is an artifact.
+        """`own_dims` gives the dimensions of the vectors that users bring to a table, before there is an artifact.
 
         What no longer serves stays open for `linger_seconds`, for those who were handed it just before.
         """
@@ -182,7 +182,7 @@ class ShelfReader:
         self._failures, self._retry_at, self.error, self._failed_for = 0, 0.0, None, None
 
     def _unavailable(self) -> Unavailable:
-        """Why the shelf cannot be searched; it is tried again without being asked to."""
+        """Why the shelf cannot be searched; it is tried again by itself."""
         error = self.error
         assert error is not None, "it has failed"
         pause = max(1.0, self._retry_at - time.monotonic())

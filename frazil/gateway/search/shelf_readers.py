@@ -91,7 +91,7 @@ class ShelfReaders:
         Raises `Unavailable` with what keeps it from being opened at all; it is tried again later, by itself too.
         """
         if self._closed:
-            raise Unavailable("this gateway is stopping", code="stopping", hint="ask another, or again")
+            raise Unavailable("this gateway is stopping", code="stopping", hint="try again")
         searched = self.searched(table, profile)
         reader = self._reader(table.name if profile is None else profile.shelf)
         return reader.ready(searched) or await reader.open(searched)
