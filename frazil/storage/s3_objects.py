@@ -23,7 +23,7 @@ from frazil.crash import crash_point
 from frazil.errors import FrazilError, NotFound, Unavailable
 from frazil.storage.disk_errors import translated_disk_errors
 from frazil.storage.objects import StoredObject, checked_key
-from frazil.storage.s3_requests import S3Link, attempts_of, parsed
+from frazil.storage.s3_requests import S3Link, parsed
 from frazil.storage.warehouse import Warehouse
 
 PART_BYTES = 16 << 20
@@ -45,14 +45,6 @@ class S3Objects:
             self._link.ask("PUT", name, headers=headers, content=path.read_bytes())
         else:
             self._put_parts(name, path, size, headers)
-
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        name = self._name(key)
-        answer = self._link.ask("PUT", name, headers={"if-none-match": "*"}, content=content, accept=frozenset({412}))
-        if answer.is_success:
-            return True
-        # Our own first try may have taken effect, and only its answer got lost.
-        return attempts_of(answer) > 1 and self.get(key) == content
 
     def get_file(self, key: str, path: Path) -> None:
         name = self._name(key)

@@ -66,18 +66,12 @@ class S3Link:
                 failure = Unavailable(f"the object store does not answer: {error!r}", code="storage_unavailable")
                 continue
             if answer.is_success or answer.status_code in accept:
-                answer.extensions["attempts"] = attempt + 1
                 return answer
             failure = _refusal(answer, f"{method} s3://{self.bucket}/{key}")
             if answer.status_code not in _PASSES:
                 break
         assert failure is not None
         raise failure
-
-
-def attempts_of(answer: httpx.Response) -> int:
-    """How often it was asked: more than once means that an earlier try may have taken effect."""
-    return int(answer.extensions["attempts"])
 
 
 def parsed(answer: httpx.Response) -> ElementTree.Element:
