@@ -162,15 +162,15 @@ class S3Objects:
         try:
             answer = self._link.ask("POST", name, query={"uploadId": upload}, content=tostring(root))
         except NotFound as error:
-            # Said twice, because the first answer was lost, the upload is not there any more: the object must be.
+            # A repeated request whose first answer was lost finds no upload any more: then the object must exist.
             if not any(
                 found.key == name.removeprefix(self._prefix) for found in self.list(name.removeprefix(self._prefix))
             ):
                 raise Unavailable(f"the upload of s3 object {name} was lost", code="storage_unavailable") from error
             return
         # A failure while the store puts the parts together comes with the status 200.
-        if (told := parsed(answer)).tag == "Error":
-            raise Unavailable(f"the store could not finish {name}: {told.findtext('Code')}", code="storage_unavailable")
+        if (body := parsed(answer)).tag == "Error":
+            raise Unavailable(f"the store could not finish {name}: {body.findtext('Code')}", code="storage_unavailable")
 
     def _abort(self, name: str, upload: str) -> None:
         self._link.ask("DELETE", name, query={"uploadId": upload}, accept=frozenset({404}))
@@ -182,7 +182,7 @@ def _range(at: int, size: int) -> dict[str, str]:
 
 def _text(element: Element, name: str) -> str:
     if not (text := element.findtext(name)):
-        raise Unavailable(f"the object store's answer has no {name}", code="storage_unavailable")
+        raise Unavailable(f"the response of the object store has no {name}", code="storage_unavailable")
     return text
 
 
