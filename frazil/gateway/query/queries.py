@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
-from frazil.errors import InvalidInput, NotFound
+from frazil.errors import InvalidInput, table_not_found
 from frazil.events import Token
 from frazil.gateway.query.cut import CutMoved, CutTable
 from frazil.gateway.query.resolve import Resolver
@@ -122,11 +122,7 @@ class Queries:
             elif await self._resolver.exists(name) and grant is not None:
                 allowed.append((ref, grant))
             elif ref.certain:
-                raise NotFound(
-                    f"no table is named {name.removeprefix('main.')[:200]!r}",
-                    code="table_not_found",
-                    hint="`frazil tables list` shows the tables that this token may read",
-                )
+                raise table_not_found(name)
         return allowed, audit
 
     def _audit_relation(self, ref: TableRef) -> Relation:
