@@ -33,7 +33,7 @@ def crash_point(name: str) -> None:
 
 
 def _leave_trace(name: str) -> bool:
-    """Tell the test that the point was reached (a kill leaves no other witness); False if that was told before."""
+    """Leave a file that shows the test that the point was reached; False if the file exists already."""
     folder = os.environ.get("FRAZIL_CRASH_TRACE")
     if folder is None:
         return True

@@ -118,3 +118,12 @@ class WatermarkTorn(DataLoss):
 
 class Misconfigured(FrazilError):
     code = "misconfigured"
+
+
+def table_not_found(name: str) -> NotFound:
+    """The same error for a table that does not exist and for one that the caller may not see."""
+    return NotFound(
+        f"no table is named {name.removeprefix('main.')[:200]!r}",
+        code="table_not_found",
+        hint="list the tables with `frazil tables list`, or create it with POST /v1/tables",
+    )

@@ -1,4 +1,4 @@
-"""The door of a gateway: who is calling, how often, and what is written down about it."""
+"""Access control of a gateway: identity of the caller, rate limit, audit of refused requests."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class AccessControl:
         try:
             self._refusals.flush(closing=True)
         except FrazilError as error:
-            log.warning("the last counts of refusals are lost: %s", error)
+            log.warning("counts of refused requests lost: %s", error)
         self.audit.close()
 
     async def identify(self, bearer: str) -> Identity:
-        """Who holds this token. What is unknown, wrong, expired or revoked is `Denied` in the same words."""
+        """The identity of a token. `Denied` with one message for unknown, wrong, expired and revoked tokens."""
         presented = digest(bearer)
         if digests_equal(presented, self._admin_digest):
             return ADMIN
@@ -95,4 +95,4 @@ class AccessControl:
         try:
             self._refusals.note(entry)
         except FrazilError as error:
-            log.warning("a refusal is not logged: %s", error)
+            log.warning("audit entry of a refused request lost: %s", error)

@@ -1,18 +1,15 @@
-"""The audit log: who did what, when, and how it ended. Never the words of a query, never a value.
+"""Audit log: who did what, when, and with which result. It has no SQL text and no values.
 
-One JSON object a line, one `write` for each with O_APPEND, so that several processes may share the folder and a crash
-of theirs loses nothing. Files are by day and size, for their owner only; frazil never rewrites or removes one. How long
-to keep them is the operator's choice: any file but today's may be moved away at any time.
+The entries are an append log (`frazil.storage.AppendLog`) with files by day and size. frazil never rewrites or removes
+one. How long to keep them is the operator's choice: any file except today's may be moved away at any time.
 
-Entries about tokens are on the disk before their answer is given. The others are with the operating system by then: a
+Entries about tokens are on the disk before their answer is sent. The others are with the operating system by then: a
 crash of the process loses none of them, a power cut may lose those of the last half minute.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from frazil.access.identity import Identity
 from frazil.errors import FrazilError, Unavailable
-from frazil.storage import sync_files
+from frazil.storage import AppendLog
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,14 +55,8 @@ class AuditEntry:
 class AuditLog:
     def __init__(self, folder: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self.folder = folder
-        self._max_file_bytes = max_file_bytes
-        self._day = 0
-        self._number = 0
-        self._open: int | None = None
-        """The file that is written to, kept open: opening it for each entry takes longer than writing."""
-        self._writing = threading.Lock()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(_opened(self._file(datetime.now(UTC))))  # the table system.audit needs a file, even an empty one
+        self._log = AppendLog(folder, max_file_bytes=max_file_bytes, daily=True, keep_open=True)
+        self._log.create_file()  # the table system.audit needs a file, even an empty one
 
     @property
     def glob(self) -> str:
@@ -101,57 +90,21 @@ class AuditLog:
         )
 
     def append(self, entry: AuditEntry, *, durable: bool = False) -> None:
-        """Add the entry, `durable` also to survive a power cut. Raises `Unavailable` if it cannot be written."""
-        at = datetime.now(UTC)
-        # Not `at`: that is a reserved word of DuckDB, and every query would have to quote it.
-        content = {"logged_at": at.isoformat(timespec="microseconds").replace("+00:00", "Z"), **_bounded(entry)}
-        # A line end before it too: what a full disk left half-written must not swallow this entry.
-        line = b"\n" + msgspec.json.encode(content) + b"\n"
+        """Add the entry, with `durable` also to survive a power cut. Raises `Unavailable` if it cannot be written."""
+        at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         try:
-            with self._writing:
-                descriptor = self._writable(at, len(line))
-                if os.write(descriptor, line) != len(line):
-                    raise OSError("it was written in part only")
-                to_sync = [str(self._file(at))] if durable else []
-            sync_files(to_sync)
+            # Not `at`: that is a reserved word of DuckDB, and every query would have to quote it.
+            self._log.append({"logged_at": at, **_bounded(entry)}, durable=durable)
         except OSError as error:
             raise Unavailable(
                 f"the audit log cannot be written: {error.strerror or error}",
                 code="audit_unavailable",
-                hint="nothing is answered that cannot be logged; look at the disk of the data directory",
+                hint="frazil answers nothing that it cannot log; check the disk of the data directory",
                 retry_after_seconds=5.0,
             ) from error
 
     def close(self) -> None:
-        with self._writing:
-            self._let_go()
-
-    def _writable(self, at: datetime, size: int) -> int:
-        """The file for this entry: of its day, with room for it, and not one that was removed meanwhile."""
-        day = at.toordinal()
-        if day != self._day:
-            self._let_go()
-            self._day, self._number = day, 0
-        while True:
-            if self._open is None:
-                self._open = _opened(self._file(at))
-            file = os.fstat(self._open)
-            if file.st_nlink and (file.st_size + size <= self._max_file_bytes or not file.st_size):
-                return self._open
-            self._let_go()
-            self._number += 1 if file.st_nlink else 0
-
-    def _let_go(self) -> None:
-        if self._open is not None:
-            os.close(self._open)
-            self._open = None
-
-    def _file(self, at: datetime) -> Path:
-        return self.folder / f"{at:%Y-%m-%d}-{self._number:04d}.jsonl"
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._log.close()
 
 
 def sql_hash(sql: str) -> str:

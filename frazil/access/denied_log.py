@@ -1,4 +1,4 @@
-"""Refused requests in the audit log, without letting whoever is refused fill the disk."""
+"""Denied log: refused requests in the audit log, limited so that they cannot fill the disk."""
 
 from __future__ import annotations
 

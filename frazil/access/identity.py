@@ -1,4 +1,4 @@
-"""Who is calling, and what that one may do. Everything that no grant allows is denied."""
+"""Identity: the caller of a request and its permissions. Everything that no grant allows is denied."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class Identity:
         return self.is_admin or bool(matching(self.grants, "ingest", table))
 
     def read_grant(self, table: str) -> ReadGrant | None:
-        """What this one sees of the table (by its full name); None if nothing."""
+        """What the caller may read of the table (by its full name); None if nothing."""
         if self.is_admin:
             return ReadGrant()
         grant = combined(matching(self.grants, "read", table))
         return grant.of(self.id, table) if grant is not None and grant.masks else grant
 
     def knows(self, table: str) -> bool:
-        """Whether the table may be spoken of at all."""
+        """Whether the caller may know that the table exists."""
         return self.may_ingest(table) or self.read_grant(table) is not None
 
     def require_admin(self) -> None:
-        """Raise `Forbidden`, in the same words whatever was asked for, unless this is an admin."""
+        """Raise `Forbidden`, with the same message for every request, unless the caller is an admin."""
         if not self.is_admin:
             raise Forbidden("this needs a token with the scope admin", hint="ask whoever runs this frazil")
 

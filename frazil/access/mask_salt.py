@@ -18,7 +18,7 @@ _KEY = "access/mask-salt"
 
 
 def shared_mask_salt(registry: Registry) -> str:
-    """The master salt, made by whoever asks first. It never changes, and nobody is told it."""
+    """The master salt, created by the first caller. It never changes and is never shown."""
     while (document := registry.get(_KEY)) is None:
         with contextlib.suppress(Conflict):  # then another gateway was first
             registry.put(_KEY, secrets.token_hex(32).encode(), expected_version=None)

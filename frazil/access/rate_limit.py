@@ -1,4 +1,4 @@
-"""How often each caller may call: a bucket for each, which fills steadily and of which every request takes one."""
+"""Rate limit: a token bucket per caller. It fills at a steady rate, and every request takes one."""
 
 from __future__ import annotations
 

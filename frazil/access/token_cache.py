@@ -1,4 +1,4 @@
-"""The tokens as a gateway knows them: all of them in memory, never more than a moment behind the store."""
+"""Token cache: all tokens in the memory of a gateway, at most a poll behind the store."""
 
 from __future__ import annotations
 
@@ -144,19 +144,19 @@ class TokenCache:
                 failing = False
             except FrazilError as error:
                 if not failing:
-                    log.warning("cannot follow the tokens: %s", error)
+                    log.warning("token refresh failed: %s", error)
                 failing = True
             except Exception:
                 # Whatever it is: without this task nobody is let in any more when the tokens are too old to go by.
                 if not failing:
-                    log.exception("following the tokens failed")
+                    log.exception("token refresh failed")
                 failing = True
 
     async def _touch(self) -> None:
         used = dict(list(self._used.items())[:_TOUCHES_AT_ONCE])
         for token_id, at in used.items():
             del self._used[token_id]
-            with contextlib.suppress(FrazilError):  # best effort: it only tells an operator which tokens are idle
+            with contextlib.suppress(FrazilError):  # best effort: it only shows an operator which tokens are idle
                 await asyncio.to_thread(self._store.touch, token_id, at)
 
     def _known_absent(self, token_id: str) -> bool:
@@ -168,6 +168,6 @@ def _unreachable() -> Unavailable:
     return Unavailable(
         "tokens cannot be checked at the moment",
         code="tokens_unavailable",
-        hint="the catalog's database does not answer; try again, and see GET /v1/health",
+        hint="the database of the catalog does not respond; try again, and check GET /v1/health",
         retry_after_seconds=2.0,
     )

@@ -1,4 +1,4 @@
-"""The text of a token: `frz_<id>_<secret><checksum>`.
+"""Token secret, the text of a token: `frz_<id>_<secret><checksum>`.
 
 The id is public and finds the token. The secret is 256 random bits. The checksum tells without any look-up whether a
 text is a token at all: a typo is refused before it costs anything, and whoever scans files for leaked secrets finds

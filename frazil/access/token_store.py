@@ -1,4 +1,4 @@
-"""Tokens as they are kept: in the catalog's database, for all gateways, without their secrets.
+"""Token store: the tokens of all gateways in the catalog's database, without their secrets.
 
 A token that is revoked stays in the store, so that the audit log's ids keep their names.
 """
@@ -76,7 +76,7 @@ class TokenRecord:
         return Identity(self.id, self.name, self.grants, self.rate_per_second, self.burst)
 
     def body(self, now: datetime) -> dict[str, Any]:
-        """What may be told of it, to an admin: everything but digests."""
+        """The fields that an admin may see: everything except digests."""
         return {
             "id": self.id,
             "name": self.name,
@@ -149,7 +149,7 @@ class TokenStore:
             try:
                 found[token_id] = _decode(document)
             except msgspec.DecodeError as error:
-                log.error("a token cannot be read and is refused: %s", error, extra={"token_id": token_id})
+                log.error("token document unreadable, token refused: %s", error, extra={"token_id": token_id})
                 found[token_id] = None
         return found
 
@@ -200,7 +200,7 @@ class TokenStore:
                 return changed
             except Conflict:
                 continue
-        raise Unavailable("the token is being changed by many at once", code="busy", hint="try again")
+        raise Unavailable("the token is being changed by several requests at once", code="busy", hint="try again")
 
     def _document(self, token_id: str) -> Document:
         found = self._registry.get(_FOLDER + token_id) if token_id.isalnum() and len(token_id) <= 64 else None

@@ -26,6 +26,7 @@ from frazil.client.sql import merged, table_path
 from frazil.client.tokens import Tokens
 from frazil.client.trials import Trials
 from frazil.errors import FrazilError, InvalidInput, Misconfigured, Unavailable
+from frazil.storage import read_private
 
 __all__ = ["Answer", "Client", "Cut", "Receipt", "SearchAnswer", "SearchHit", "locate", "merged"]
 
@@ -60,12 +61,13 @@ def locate(url: str | None = None, token: str | None = None, *, data_dir: Path |
             ) from error
     if not token:
         try:
-            token = (data / "admin.token").read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            token = read_private(data.absolute() / "admin.token", "the admin token").strip()
+        except Misconfigured as error:
+            run_as_owner = "set FRAZIL_TOKEN, or run as the user who started frazil, beside its data directory"
             raise Misconfigured(
-                f"there is no token: FRAZIL_TOKEN is not set and {data.absolute() / 'admin.token'} cannot be read",
+                f"there is no token: FRAZIL_TOKEN is not set and {error.message}",
                 code="no_token",
-                hint="set FRAZIL_TOKEN, or run as the user who started frazil, beside its data directory",
+                hint=error.hint if error.code == "secret_file_mode" else run_as_owner,
             ) from error
     return url, token
 

@@ -1,4 +1,4 @@
-"""Which event ids were seen inside the window: the rule of "one id, one row", and the index that makes it fast.
+"""Id window, the event ids seen in the last hours: the rule of "one id, one row", and the index that makes it fast.
 
 The rule is a pure function of the stream. Going through it in order, an event *counts* unless an event of the same id
 counted before it and was received less than one window earlier. So a replay with other batch borders, another gateway

@@ -1,4 +1,4 @@
-"""Where an event stands in its stream, and the token that names such places for several tables.
+"""Positions of events in their stream, and the freshness token that holds positions of several tables.
 
 A stream is a sequence of messages, a message is a batch of events. The position of an event packs both numbers into
 one int64 that sorts as the stream does: `sequence << 20 | index`. It is stored with each row as `_seq`.
@@ -28,10 +28,6 @@ def position(sequence: int, index: int) -> int:
 
 def sequence_of(pos: int) -> int:
     return pos >> INDEX_BITS
-
-
-def index_of(pos: int) -> int:
-    return pos & (MAX_EVENTS_PER_MESSAGE - 1)
 
 
 def first_position(sequence: int) -> int:

@@ -1,6 +1,6 @@
-"""The pulse of a catalog: has anything in it changed? Asked in microseconds, where looking takes a query and a thread.
+"""Change counter of a catalog: shows in microseconds whether anything changed, where a query takes a thread.
 
-SQLite keeps count of what others commit to its file. Other databases have no such count: they have no pulse.
+SQLite counts the commits of other connections to its file. Other databases have no such count.
 """
 
 from __future__ import annotations

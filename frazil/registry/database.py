@@ -1,4 +1,4 @@
-"""Database of catalog and registry: its errors, in frazil's words."""
+"""Database of catalog and registry: its errors as errors of frazil."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small documents that all processes of one installation share, in the catalog's database.
+"""Documents of the registry: small, in the catalog's database, shared by all processes of one installation.
 
 Every change takes the next change number, in the order in which changes become visible. So whoever remembers the
 number of its last look asks one cheap question, `version()`, and then for what is newer.
@@ -149,7 +149,9 @@ def _named(key: str) -> str:
 
 
 def _moved(key: str) -> Conflict:
-    return Conflict(f"{key!r} was changed by another meanwhile", code="document_moved", hint="look again, then decide")
+    return Conflict(
+        f"{key!r} was changed by another process meanwhile", code="document_moved", hint="read it again, then retry"
+    )
 
 
 def update_document(registry: Registry, key: str, step: Callable[[bytes | None], bytes | None]) -> None:

@@ -1,6 +1,6 @@
-"""Jobs: work that somebody asks of the pipeline, as documents of the registry until it has a result.
+"""Jobs: work for the pipeline, as documents of the registry until it has a result.
 
-Whoever asks and the pipeline may be on different machines; the catalog is what they share. A job stays open until its
+The caller and the pipeline may be on different machines; the catalog is what they share. A job stays open until its
 result is written, so that a pipeline which dies amid the work leaves it to the next one.
 """
 

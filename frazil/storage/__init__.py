@@ -1,4 +1,4 @@
-"""Storage: objects in a folder or S3, fsync, journals, secrets, locks."""
+"""Storage: objects in a folder or S3, fsync, append logs, secrets, locks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
+    from frazil.storage.append_log import AppendLog as AppendLog
     from frazil.storage.disk_errors import translated_disk_errors as translated_disk_errors
     from frazil.storage.folder_lock import FolderLock as FolderLock
     from frazil.storage.folder_lock import exclusive as exclusive

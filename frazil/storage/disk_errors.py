@@ -1,4 +1,4 @@
-"""Failures of a local disk in our words: a full one, a missing file, anything else."""
+"""Disk errors: a full disk, a missing file and other failures of a local disk as errors of frazil."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding a local folder, so that no other process removes it: a lock on the folder itself, gone with its holder.
+"""Folder locks: a process holds a local folder, so that no other process removes it; the lock ends with the process.
 
 A killed process holds nothing any more, so nobody has to guess by its age whether a folder is in use.
 """

@@ -1,4 +1,4 @@
-"""Making local files survive a power cut. Object stores do this by themselves."""
+"""Fsync of local files, so that they survive a power cut. Object stores do this by themselves."""
 
 from __future__ import annotations
 

@@ -39,22 +39,6 @@ class FolderObjects:
                 raise
             self._sync_names(target)
 
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        target = self._path(key)
-        with translated_disk_errors(f"write {target}"):
-            unfinished = self._unfinished(target)
-            try:
-                unfinished.write_bytes(content)
-                sync_files([str(unfinished)])
-                # A link fails where a rename would replace.
-                os.link(unfinished, target)
-            except FileExistsError:
-                return False
-            finally:
-                unfinished.unlink(missing_ok=True)
-            self._sync_names(target)
-        return True
-
     def get_file(self, key: str, path: Path) -> None:
         source = self._path(key)
         with translated_disk_errors(f"copy {source} to {path}"):

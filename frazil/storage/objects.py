@@ -38,12 +38,6 @@ class Objects(Protocol):
     def put_file(self, key: str, path: Path, *, tags: Mapping[str, str] | None = None) -> None:
         """Store this file, in place of what was there. A kill leaves the old content or the new, never a part."""
 
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Store these few bytes unless the key is taken; of several who try at once, one is told True.
-
-        A caller whose first answer was lost is told True if its own bytes are there: let them name the caller.
-        """
-
     def get_file(self, key: str, path: Path) -> None:
         """Write the object to a new local file. Raises `NotFound`; the file may be there in part after an error."""
 

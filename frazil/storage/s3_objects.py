@@ -23,7 +23,7 @@ from frazil.crash import crash_point
 from frazil.errors import FrazilError, NotFound, Unavailable
 from frazil.storage.disk_errors import translated_disk_errors
 from frazil.storage.objects import StoredObject, checked_key
-from frazil.storage.s3_requests import S3Link, attempts_of, parsed
+from frazil.storage.s3_requests import S3Link, parsed
 from frazil.storage.warehouse import Warehouse
 
 PART_BYTES = 16 << 20
@@ -45,14 +45,6 @@ class S3Objects:
             self._link.ask("PUT", name, headers=headers, content=path.read_bytes())
         else:
             self._put_parts(name, path, size, headers)
-
-    def put_if_absent(self, key: str, content: bytes) -> bool:
-        name = self._name(key)
-        answer = self._link.ask("PUT", name, headers={"if-none-match": "*"}, content=content, accept=frozenset({412}))
-        if answer.is_success:
-            return True
-        # Our own first try may have taken effect, and only its answer got lost.
-        return attempts_of(answer) > 1 and self.get(key) == content
 
     def get_file(self, key: str, path: Path) -> None:
         name = self._name(key)
@@ -170,15 +162,15 @@ class S3Objects:
         try:
             answer = self._link.ask("POST", name, query={"uploadId": upload}, content=tostring(root))
         except NotFound as error:
-            # Said twice, because the first answer was lost, the upload is not there any more: the object must be.
+            # A repeated request whose first answer was lost finds no upload any more: then the object must exist.
             if not any(
                 found.key == name.removeprefix(self._prefix) for found in self.list(name.removeprefix(self._prefix))
             ):
                 raise Unavailable(f"the upload of s3 object {name} was lost", code="storage_unavailable") from error
             return
         # A failure while the store puts the parts together comes with the status 200.
-        if (told := parsed(answer)).tag == "Error":
-            raise Unavailable(f"the store could not finish {name}: {told.findtext('Code')}", code="storage_unavailable")
+        if (body := parsed(answer)).tag == "Error":
+            raise Unavailable(f"the store could not finish {name}: {body.findtext('Code')}", code="storage_unavailable")
 
     def _abort(self, name: str, upload: str) -> None:
         self._link.ask("DELETE", name, query={"uploadId": upload}, accept=frozenset({404}))
@@ -190,7 +182,7 @@ def _range(at: int, size: int) -> dict[str, str]:
 
 def _text(element: Element, name: str) -> str:
     if not (text := element.findtext(name)):
-        raise Unavailable(f"the object store's answer has no {name}", code="storage_unavailable")
+        raise Unavailable(f"the response of the object store has no {name}", code="storage_unavailable")
     return text
 
 

@@ -1,4 +1,4 @@
-"""One signed request to an S3-compatible store, tried again where that can help, its failures in our words."""
+"""S3 requests: signed, retried where that can help, with errors translated to those of frazil."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "EntityToo
 
 
 class S3Link:
-    """Requests about one bucket. Several threads may ask at once."""
+    """Requests about one bucket. Several threads may use it at once."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.bucket, _, self.prefix = warehouse.url.removeprefix("s3://").rstrip("/").partition("/")
@@ -47,7 +47,7 @@ class S3Link:
     ) -> httpx.Response:
         """The answer, read to its end, if its status is 2xx or among `accept`. An empty key asks the bucket itself.
 
-        Every verb that we use may be said twice, so whatever fails in passing is tried again.
+        Every request that frazil sends may be repeated, so a transient failure is retried.
         """
         path = escaped(f"{self._root}/{key}")
         question = query_text(query or {})
@@ -66,7 +66,6 @@ class S3Link:
                 failure = Unavailable(f"the object store does not answer: {error!r}", code="storage_unavailable")
                 continue
             if answer.is_success or answer.status_code in accept:
-                answer.extensions["attempts"] = attempt + 1
                 return answer
             failure = _refusal(answer, f"{method} s3://{self.bucket}/{key}")
             if answer.status_code not in _PASSES:
@@ -75,38 +74,31 @@ class S3Link:
         raise failure
 
 
-def attempts_of(answer: httpx.Response) -> int:
-    """How often it was asked: more than once means that an earlier try may have taken effect."""
-    return int(answer.extensions["attempts"])
-
-
 def parsed(answer: httpx.Response) -> ElementTree.Element:
     """The XML of an answer, its names without their namespace (of which each store has its own)."""
     try:
         root = ElementTree.fromstring(answer.content)  # noqa: S314 - from the store that is trusted with the rows
     except ElementTree.ParseError as error:
-        raise Unavailable(
-            "the object store answered with something else than XML", code="storage_unavailable"
-        ) from error
+        raise Unavailable("the object store sent a response that is not XML", code="storage_unavailable") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     return root
 
 
-def _refusal(answer: httpx.Response, asked: str) -> FrazilError:
-    word = _code_of(answer)
+def _refusal(answer: httpx.Response, request: str) -> FrazilError:
+    code = _code_of(answer)
     if answer.status_code == 404:
-        return NotFound(f"{asked}: there is no such object", code="object_missing")
-    if word in _FULL or answer.status_code == 507:
-        return Unavailable(f"{asked}: the store is full ({word})", code="disk_full", hint="make room in the bucket")
-    told = f"{asked}: the store answered {answer.status_code} {word}".rstrip()
+        return NotFound(f"{request}: there is no such object", code="object_missing")
+    if code in _FULL or answer.status_code == 507:
+        return Unavailable(f"{request}: the store is full ({code})", code="disk_full", hint="make room in the bucket")
+    message = f"{request}: the store answered {answer.status_code} {code}".rstrip()
     if answer.status_code in (401, 403):
         return Misconfigured(
-            told,
+            message,
             code="storage_denied",
-            hint="the key of the warehouse needs to read, write, list, delete and tag objects of its bucket",
+            hint="allow the key of the warehouse to read, write, list, delete and tag objects of its bucket",
         )
-    return Unavailable(told, code="storage_unavailable")
+    return Unavailable(message, code="storage_unavailable")
 
 
 def _code_of(answer: httpx.Response) -> str:

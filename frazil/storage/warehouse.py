@@ -1,6 +1,6 @@
-"""Where table files live: a local folder or an S3-compatible bucket, by one URL.
+"""Warehouse: the local folder or S3-compatible bucket of the table files, by one URL.
 
-What differs between the two is said here once, in the words of each engine that opens the files.
+It also has the properties with which each engine opens these files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 
 from frazil.errors import Misconfigured
 
-# A store that is silent must not hold up a commit for long: the cycle fails, is told, and is tried again as a whole.
+# A store that is silent must not hold up a commit for long: the cycle fails, is reported, and is retried as a whole.
 # The engines' own tries only bridge what passes within seconds (left alone, S3FileIO waits up to 20 s between two).
 _CONNECT_SECONDS = 5
 _SILENT_SECONDS = 20
@@ -40,7 +40,7 @@ class Warehouse:
             )
         if scheme == "s3" and not (self.access_key_id and self.secret_access_key):
             raise Misconfigured(
-                "the warehouse is on S3 and there are no credentials",
+                "the warehouse is on S3 and has no credentials",
                 hint=(
                     "set FRAZIL_WAREHOUSE__ACCESS_KEY_ID and FRAZIL_WAREHOUSE__SECRET_ACCESS_KEY, "
                     "or warehouse.credentials_file (mode 0600)"

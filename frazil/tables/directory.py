@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from frazil.errors import FrazilError, NotFound, Unavailable
+from frazil.errors import FrazilError, Unavailable, table_not_found
 from frazil.events.declaration import TableSpec, history_of
 from frazil.lake.catalog import Entity, Lake, LakeTable, alter_entity, pair_entity
 from frazil.lake.recovery import repair_id
@@ -92,10 +92,7 @@ class TableDirectory:
         if name in self._broken:
             raise self._broken[name][1]
         if name not in self._tables:
-            short = name.removeprefix("main.")
-            raise NotFound(
-                f"no table is named {short!r}", code="table_not_found", hint="declare it first: POST /v1/tables"
-            )
+            raise table_not_found(name)
         return self._tables[name]
 
     async def fed(self, name: str) -> LakeTable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -108,22 +107,6 @@ def test_many_objects_are_all_listed(objects: Objects, tmp_path: Path) -> None:
     assert sorted(found.key for found in objects.list("many/")) == [f"many/{number:04d}" for number in range(1_050)]
 
 
-def test_of_many_who_put_at_once_one_is_first(objects: Objects) -> None:
-    begin = threading.Barrier(8)
-
-    def attempt(number: int) -> bool:
-        begin.wait(30)
-        return objects.put_if_absent("claim", f"mine: {number}".encode())
-
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(attempt, range(8)))
-    assert sum(won) == 1
-    assert objects.get("claim") == f"mine: {won.index(True)}".encode()
-    assert not objects.put_if_absent("claim", b"later")
-    objects.delete(["claim"])
-    assert objects.put_if_absent("claim", b"again")
-
-
 def test_tags_are_set_and_replaced_or_the_store_has_none(
     objects: Objects, warehouse: Warehouse, tmp_path: Path
 ) -> None:
@@ -212,14 +195,12 @@ def test_every_verb_outlives_a_fault_in_passing(
         Fault(kind, times=1, matches=lambda asked: asked.method == "POST" and "uploadId" in asked.path)
     ):
         objects.put_file("again", path)
-    assert once(lambda: objects.put_if_absent("claim", b"mine")), "our own bytes are there, whatever was heard of it"
-    assert not once(lambda: objects.put_if_absent("claim", b"not mine"))
-    assert once(lambda: {found.key for found in objects.list()}) == {"small", "large", "again", "claim"}
+    assert once(lambda: {found.key for found in objects.list()}) == {"small", "large", "again"}
     once(lambda: objects.get_file("large", tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == content == objects.get("again")
     assert once(lambda: objects.tag("small", {"a": "b"}))
     assert once(lambda: objects.tags("small")) == {"a": "b"}
-    once(lambda: objects.delete(["small", "large", "again", "claim"]))
+    once(lambda: objects.delete(["small", "large", "again"]))
     assert list(objects.list()) == []
 
 

@@ -51,7 +51,7 @@ OF_ENTITIES = points("pipeline/entities/fold_committer.py", "lake/catalog/entity
 OF_SOURCES = points(
     "vault/*.py", "lake/bulk/load_commit.py", "pipeline/sources/csv/*.py", "pipeline/sources/postgres/*.py"
 )
-# These in tests/serving/artifacts/ and tests/contract/test_objects.py.
+# These in tests/serving/artifacts/, tests/contract/test_objects.py and tests/storage/test_append_log.py.
 OF_ARTIFACTS = points("serving/artifacts/*.py", "storage/*.py")
 # These in tests/pipeline/embeddings/test_kills.py.
 OF_EMBEDDINGS = points("lake/derived/embeddings.py", "pipeline/embeddings/*.py")

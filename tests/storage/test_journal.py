@@ -10,21 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from frazil.storage import Journal, journal
+from frazil.storage import AppendLog, Journal
 
 _PROCESSES = 4
 _ENTRIES = 200
 
 
-def append_many(folder: Path, writer: int) -> None:
-    shared = Journal(folder)
+def append_many(folder: Path, writer: int, **sizes: int) -> None:
+    shared = Journal(folder, **sizes)
     for number in range(_ENTRIES):
         shared.append("commit", writer=writer, number=number, padding="x" * (number % 50))
 
 
 def append_many_to_small_files(folder: Path, writer: int) -> None:
-    journal.MAX_FILE_BYTES, journal.MAX_FILES = 4000, 1000
-    append_many(folder, writer)
+    append_many(folder, writer, max_file_bytes=4000, max_files=1000)
 
 
 def append_until_killed(folder: Path) -> None:
@@ -114,10 +113,8 @@ def test_a_torn_last_line_hides_nothing_but_itself(tmp_path: Path, torn: bytes) 
     assert [entry["number"] for entry in kept.read()] == [3, 2, 1]
 
 
-def test_files_turn_over_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_FILE_BYTES", 300)
-    monkeypatch.setattr(journal, "MAX_FILES", 3)
-    kept = Journal(tmp_path)
+def test_files_turn_over_and_the_oldest_go(tmp_path: Path) -> None:
+    kept = Journal(tmp_path, max_file_bytes=300, max_files=3)
     for number in range(100):
         kept.append("commit", number=number)
     files = list(tmp_path.glob("*.jsonl"))
@@ -126,9 +123,8 @@ def test_files_turn_over_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.M
     assert numbers == list(range(99, 99 - len(numbers), -1)) and len(numbers) >= 6
 
 
-def test_an_entry_larger_than_a_file_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_FILE_BYTES", 300)
-    kept = Journal(tmp_path)
+def test_an_entry_larger_than_a_file_is_kept_whole(tmp_path: Path) -> None:
+    kept = Journal(tmp_path, max_file_bytes=300)
     kept.append("failure", message="x" * 5000)
     kept.append("recovered")
     assert [entry["kind"] for entry in kept.read()] == ["recovered", "failure"]
@@ -140,10 +136,10 @@ def test_a_reader_beside_a_writer_that_drops_files_does_not_fail(
 ) -> None:
     kept = Journal(tmp_path)
     kept.append("commit", number=1)
-    listed = Journal._files
+    listed = AppendLog._all_files
 
-    def listed_then_dropped(self: Journal) -> list[Path]:
+    def listed_then_dropped(self: AppendLog) -> list[Path]:
         return [tmp_path / "00000000000000000000.jsonl", *listed(self)]
 
-    monkeypatch.setattr(Journal, "_files", listed_then_dropped)
+    monkeypatch.setattr(AppendLog, "_all_files", listed_then_dropped)
     assert [entry["number"] for entry in kept.read()] == [1]

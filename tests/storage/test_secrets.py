@@ -13,6 +13,7 @@ import pytest
 
 from frazil.bus import nats_server
 from frazil.cli.searching import quack
+from frazil.client import locate
 from frazil.embedding import ModelSettings
 from frazil.embedding.model_spec import find_model_spec
 from frazil.errors import Misconfigured
@@ -127,7 +128,12 @@ def _moved(path: Path, name: str) -> None:
     path.rename(path.with_name(name))
 
 
-READERS = [_of_settings, _of_a_model, _of_a_source, _of_the_data_directory, _of_the_bus, quack._token]
+def _of_the_client(path: Path) -> object:
+    _moved(path, "admin.token")
+    return locate("http://127.0.0.1:1", data_dir=path.parent)
+
+
+READERS = [_of_settings, _of_the_client, _of_a_model, _of_a_source, _of_the_data_directory, _of_the_bus, quack._token]
 
 
 @pytest.mark.parametrize("harm", [_link, _fifo], ids=["link", "fifo"])

@@ -1,4 +1,4 @@
-"""What a column's values have to be beside their type: the checks that are declared with a table.
+"""Column checks: rules for the values of a column beside its type, declared with a table.
 
 `{"not_null": true, "range": {"min": 0, "max": 100}, "one_of": ["a", "b"], "pattern": "[A-Z]{3}", "unique": true}`
 

@@ -1,4 +1,4 @@
-"""How a table is searched: the model that embeds its text, how long texts are cut, and vectors that users bring.
+"""Search spec of a table: the model that embeds its text, how long texts are cut, and vectors that users bring.
 
 `"text": ["title", "body"], "search": {"model": "wordllama", "chunk": {"size": 800, "overlap": 100, "by": "sentence"}}`
 or, for vectors of one's own, `"search": {"vector": "embedding"}` with a column of type list<float> or list<double>.

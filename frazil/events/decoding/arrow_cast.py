@@ -1,4 +1,4 @@
-"""Arrow columns as strangers send them, to the types of the table: losslessly or not at all."""
+"""Arrow casts: columns of clients to the types of the table, losslessly or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around an event's `data`: its fields, their defaults, and the batch they become together."""
+"""Envelope of an event, around its `data`: its fields, their defaults, and the batch they become together."""
 
 from __future__ import annotations
 

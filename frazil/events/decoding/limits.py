@@ -1,4 +1,4 @@
-"""How much one request may carry, and the errors that say so or name each bad event."""
+"""Limits of one request, and the errors that name a limit or each bad event."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Problems:
         raise BadEvents(
             f"{bad:,} of {total:,} events {'is' if bad == 1 else 'are'} wrong, the first: "
             f"event {first['index']}{at}: {first['reason']}",
-            hint="nothing of this request was kept: correct the events named in `details` and send all of it again",
+            hint="nothing of this request was stored: correct the events in `details` and send all of it again",
             details=self.details,
         )
 

@@ -1,4 +1,4 @@
-"""How much memory decoding takes at most, said before it is taken.
+"""Memory estimates: the most that decoding takes, computed before it is taken.
 
 The numbers are measured: the growth of a process (VmHWM) while bodies of 16 MB become a batch and then the message of
 it, divided by what is counted here; for usual events and for those that were made to take the most.

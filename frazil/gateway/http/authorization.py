@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from frazil.access import Forbidden, Identity, QuotaPlace
-from frazil.errors import NotFound
+from frazil.errors import NotFound, table_not_found
 from frazil.lake.catalog import LakeTable
 
 IDENTITY = "frazil.identity"
@@ -69,8 +69,7 @@ def whole_table_only(request: Request, name: str, *, masked_ok: bool = False) ->
 
 
 def no_such_table(name: str) -> NotFound:
-    short = name.removeprefix("main.")
-    return NotFound(f"no table is named {short!r}", code="table_not_found", hint="declare it first: POST /v1/tables")
+    return table_not_found(name)
 
 
 def shown(told: dict[str, Any], table: LakeTable, identity: Identity) -> dict[str, Any]:

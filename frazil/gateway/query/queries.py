@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
-from frazil.errors import InvalidInput, NotFound
+from frazil.errors import InvalidInput, table_not_found
 from frazil.events import Token
 from frazil.gateway.relations import relation_of
 from frazil.requests import FreshnessSpec, QueryRequest, Waiting
@@ -142,16 +142,14 @@ class Queries:
             elif await self._resolver.exists(name) and grant is not None:
                 allowed.setdefault(ref.reads, _AllowedTable(ref, grant))
             elif ref.certain:
-                raise NotFound(
-                    f"no table is named {name.removeprefix('main.')[:200]!r}",
-                    code="table_not_found",
-                    hint="`frazil tables list` shows the tables that this token may read",
-                )
+                raise table_not_found(name)
         return list(allowed.values()), audit
 
     def _audit_relation(self, ref: TableRef) -> Relation:
         if ref.version is not None or ref.as_of is not None:
-            raise InvalidInput(f"{AUDIT_TABLE} has no snapshots", code="sql_refused", hint="filter by its column `at`")
+            raise InvalidInput(
+                f"{AUDIT_TABLE} has no snapshots", code="sql_refused", hint="filter by its column `logged_at`"
+            )
         return Relation(
             schema=ref.reads[0],
             name=ref.reads[1],

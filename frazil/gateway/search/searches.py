@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from frazil.access import AuditFields, AuditLog, Identity, ReadGrant, audit_entry
-from frazil.errors import Conflict, InvalidInput, NotFound
+from frazil.errors import Conflict, InvalidInput, NotFound, table_not_found
 from frazil.gateway.search.filters import Filters
 from frazil.gateway.search.fresh_feed import FreshFeeds
 from frazil.gateway.search.hits import hits_as_json, rows_as_json
@@ -171,9 +171,9 @@ class Searches:
         try:
             table = await self._directory.table(name)
         except NotFound as error:
-            raise _no_table(name) from error
+            raise table_not_found(name) from error
         if grant is None:
-            raise _no_table(name)
+            raise table_not_found(name)
         if table.spec.kind not in ("log", "entity") or self._directory.spec_of(table).searched is None:
             raise Conflict(
                 f"{table.spec.short_name!r} is not searched",
@@ -242,11 +242,3 @@ def _response(found: SearchResult, rows: list[dict[str, Any]], plan: SearchPlan,
 
 def _loop_time(deadline: float) -> float:
     return asyncio.get_running_loop().time() + deadline - time.monotonic()
-
-
-def _no_table(name: str) -> NotFound:
-    return NotFound(
-        f"no table is named {name.removeprefix('main.')[:200]!r}",
-        code="table_not_found",
-        hint="`frazil tables list` shows the tables that this token may read",
-    )

@@ -29,7 +29,7 @@ from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from frazil.crash import crash_point
-from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable
+from frazil.errors import Conflict, DataLoss, FrazilError, Misconfigured, NotFound, Unavailable, table_not_found
 from frazil.events import first_position
 from frazil.events.declaration import DROPPED_NAMESPACE, TableSpec, parse_columns
 from frazil.lake.catalog.schema import BASE_PROPERTIES, TABLE_PROPERTIES, evolve, iceberg_schema, partition_spec
@@ -96,7 +96,7 @@ class Lake:
                 loaded = LakeTable(name, self.catalog.load_table(name))
             except NoSuchTableError as error:
                 self._loaded.pop(name, None)
-                raise _no_table(name) from error
+                raise table_not_found(name) from error
         if DECLARATION not in loaded.properties:
             raise NotFound(f"{name} is an Iceberg table, but not one of frazil", code="foreign_table")
         self._loaded[name] = loaded
@@ -207,7 +207,7 @@ class Lake:
             try:
                 self.catalog.rename_table(name, hidden_name(name, at))
             except NoSuchTableError as error:
-                raise _no_table(name) from error
+                raise table_not_found(name) from error
         self._loaded.pop(name, None)
 
     def dropped(self) -> dict[str, list[str]]:
@@ -368,11 +368,6 @@ def changed_by(request: Mapping[str, Any]) -> Callable[[TableSpec], TableSpec]:
 
 def _declaration(spec: TableSpec) -> str:
     return msgspec.json.encode(spec.declared()).decode()
-
-
-def _no_table(name: str) -> NotFound:
-    short = name.removeprefix("main.")
-    return NotFound(f"no table is named {short!r}", code="table_not_found", hint="frazil tables list")
 
 
 def _prepare_sqlite(path: Path) -> None:
