@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from frazil.bus import EventBus, open_bus
 from frazil.errors import Misconfigured, Unavailable
+from frazil.lazy import lazy_door
 from frazil.runtime.data_dir import DataDir
 from frazil.runtime.temp_folder import own_scratch_folder
 from frazil.settings import Settings
@@ -19,8 +20,28 @@ from frazil.storage import Journal, Warehouse
 
 if TYPE_CHECKING:
     from frazil.lake.catalog import Lake
+    from frazil.runtime.data_dir import check_catalog as check_catalog
+    from frazil.runtime.data_dir import check_disk as check_disk
+    from frazil.runtime.data_dir import read_json as read_json
+    from frazil.runtime.data_dir import write_json as write_json
+    from frazil.runtime.embedded_parts import STOP_ORDER as STOP_ORDER
+    from frazil.runtime.embedded_parts import answers as answers
+    from frazil.runtime.embedded_parts import ask_health as ask_health
+    from frazil.runtime.embedded_parts import supervised_parts as supervised_parts
+    from frazil.runtime.logs import set_up as set_up
+    from frazil.runtime.machine_checks import check_java as check_java
+    from frazil.runtime.machine_checks import check_port as check_port
+    from frazil.runtime.machine_checks import free_port as free_port
+    from frazil.runtime.processes import of_run as of_run
+    from frazil.runtime.processes import watch_supervisor as watch_supervisor
+    from frazil.runtime.supervisor import PartState as PartState
+    from frazil.runtime.supervisor import Screen as Screen
+    from frazil.runtime.supervisor import SupervisedPart as SupervisedPart
+    from frazil.runtime.supervisor import Supervisor as Supervisor
+    from frazil.runtime.supervisor import end_leftovers as end_leftovers
 
-__all__ = ["Parts", "open_journal", "open_parts", "open_warehouse", "run_pipeline"]
+__getattr__, __all__ = lazy_door(__name__)
+__all__ += ["Backends", "DataDir", "open_journal", "open_parts", "open_the_lake", "open_warehouse", "run_pipeline"]
 
 log = logging.getLogger(__name__)
 
@@ -115,13 +136,14 @@ def open_journal(settings: Settings) -> Journal:
 
 async def run_pipeline(settings: Settings) -> None:
     """The pipeline's process: start Spark, commit every table until SIGTERM, commit what is left, end."""
+
+    import frazil.runtime.job_handlers as wiring
     from frazil.pipeline import Pipeline, is_alive, note_writer, open_session, starting
     from frazil.pipeline.commit import BatchLimits, SparkCommitTarget, warm_up
     from frazil.pipeline.entities import FoldCommitter, FoldLimits, FoldScheduler
     from frazil.pipeline.jobs import JobRunner
     from frazil.pipeline.maintenance import MaintenanceScheduler, MaintenanceSteps, SparkMaintenance
     from frazil.requests import MAINTENANCE
-    from frazil.runtime.job_handlers import job_handlers, job_triggers, open_lanes
 
     data = DataDir(settings.data_dir)
     own_scratch_folder(data.scratch)
@@ -146,9 +168,9 @@ async def run_pipeline(settings: Settings) -> None:
         note = note_writer(parts.journal)
         worker = SparkMaintenance(parts.lake, session, settings.maintenance)
         steps = MaintenanceSteps(parts.lake, worker, settings.maintenance, note)
-        lanes = open_lanes()
-        handlers = job_handlers(settings, data, parts, session, steps)
-        triggers = job_triggers(settings, data, parts)
+        lanes = wiring.open_lanes()
+        handlers = wiring.job_handlers(settings, data, parts, session, steps)
+        triggers = wiring.job_triggers(settings, data, parts)
         pipeline = Pipeline(
             lake=parts.lake,
             bus=parts.bus,

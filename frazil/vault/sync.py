@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from frazil.client.event_bodies import encode
+from frazil.client import encode_json
 from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.declaration import ColumnType
@@ -189,6 +189,6 @@ class VaultSync:
 
 def _check_size(row: Row) -> None:
     """Refuse here what the gateway would refuse together with all the notes beside it."""
-    size = len(encode(row)) + 1024
+    size = len(encode_json(row)) + 1024
     if size > MAX_EVENT_BYTES:
         raise Unread(f"as an event it has {size:,} bytes, at most {MAX_EVENT_BYTES:,} are accepted")

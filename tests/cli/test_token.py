@@ -16,7 +16,6 @@ from frazil.access import AccessControl, id_of
 from frazil.bus.memory import MemoryBus
 from frazil.cli.admin.token import parse_grant, seconds_of
 from frazil.client import Client
-from frazil.client.tokens import Tokens
 from frazil.errors import Denied, InvalidInput, NotFound
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
@@ -158,7 +157,7 @@ def test_only_admins(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_client(url: str) -> None:
     with Client(url, ADMIN_TOKEN) as client:
-        tokens = Tokens(client)
+        tokens = client.tokens
         made = tokens.create("a", ["sql", {"scope": "read:notes", "mask": ["email"]}], expires_in_s=60)
         assert tokens.show(made["token"])["id"] == made["id"], "a whole token is not sent in a path"
         assert [entry["id"] for entry in tokens.list()] == [made["id"]]
@@ -167,7 +166,7 @@ def test_the_client(url: str) -> None:
         with pytest.raises(NotFound):
             tokens.show("absent")
     with Client(url, rotated["token"]) as client, pytest.raises(Denied):
-        Tokens(client).list()
+        client.tokens.list()
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,7 @@ def repair(
     What the catalog has stays as it is, and no file of a table is changed.
     """
     from frazil.lake.recovery import repair_catalog
-    from frazil.runtime import open_journal, open_the_lake
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir, open_journal, open_the_lake
 
     settings = options.settings()
     in_use = DataDir(settings.data_dir).is_locked() or settings.catalog_file is None

@@ -29,8 +29,7 @@ from frazil.requests import (
 from frazil.requests import Format as WireFormat
 
 if TYPE_CHECKING:
-    from frazil.client import Client
-    from frazil.client.sql import Written
+    from frazil.client import Client, EncodedAnswer
 
 RETRY_S = 10.0
 """Who waits at a terminal wants to know."""
@@ -134,13 +133,13 @@ def sql(
     warn_if_truncated(written, "add --max-rows, up to 1000000, or a LIMIT that you mean")
 
 
-def asked(client: Client, query: str, parameters: Any, format: str, words: dict[str, Any]) -> Written:
+def asked(client: Client, query: str, parameters: Any, format: str, words: dict[str, Any]) -> EncodedAnswer:
     """The answer, in the format that is to be shown or stored."""
     wire: Any = "json" if format == "table" else format
     return client.sql_written(query, parameters, format=wire, **words)
 
 
-def print_written(written: Written, format: str) -> None:
+def print_written(written: EncodedAnswer, format: str) -> None:
     """Print the answer. A program gets the bytes as they are; on a terminal nothing in them may steer it."""
     if format == "table":
         print_answer(written.facts)
@@ -156,13 +155,13 @@ def print_written(written: Written, format: str) -> None:
         print(printable(written.content.decode(errors="replace").replace("\r\n", "\n"), keep="\n\t").rstrip("\n"))
 
 
-def warn_if_truncated(written: Written, hint: str) -> None:
+def warn_if_truncated(written: EncodedAnswer, hint: str) -> None:
     if written.facts.get("truncated"):
         print(f"There are more rows than these {written.facts.get('row_count', 0):,}.", file=sys.stderr)
         print(f"Try:   {hint}", file=sys.stderr)
 
 
-def _store(written: Written, output: Path) -> None:
+def _store(written: EncodedAnswer, output: Path) -> None:
     try:
         output.write_bytes(written.content)
     except OSError as error:

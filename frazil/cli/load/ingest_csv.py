@@ -110,7 +110,7 @@ class _CsvLoad:
 
     def _wait(self, job: dict[str, Any]) -> None:
         with progress(self._output) as on_progress:
-            done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, tell=on_progress)
+            done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, on_progress=on_progress)
         self._output.show(done, print_report)
 
 

@@ -96,7 +96,7 @@ def _load(
     given = {name: value for name, value in options.items() if value is not None}
     job = client.load_postgres(source, what, **given)
     with progress(output) as on_progress:
-        return client.wait_for_job(job["id"], timeout_s=timeout, tell=on_progress)
+        return client.wait_for_job(job["id"], timeout_s=timeout, on_progress=on_progress)
 
 
 def _print_night(done: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def _send(
     *,
     quiet: bool,
 ) -> None:
-    from frazil.client import merged
+    from frazil.client import merge_tokens
 
     with _Bar(source, start, quiet=quiet) as advance:
         for chunk in source.chunks(start):
@@ -111,7 +111,7 @@ def _send(
             report.duplicates += receipt.duplicates
             report.batches += 1
             report.bytes += len(chunk.body)
-            report.token = merged(report.token, receipt.token)
+            report.token = merge_tokens(report.token, receipt.token)
             advance(chunk.after, report.events)
 
 

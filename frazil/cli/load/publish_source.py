@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from frazil.client.event_bodies import (
+from frazil.client import (
     ARROW,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from frazil.cli.load.publish_source import SourcePlace
-from frazil.runtime.data_dir import read_json, write_json
+from frazil.runtime import read_json, write_json
 
 
 class Progress:

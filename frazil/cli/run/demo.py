@@ -78,7 +78,7 @@ class Story:
 def running(settings: Settings, config: Path | None, story: Story) -> Iterator[Client]:
     """The product itself, started as `frazil up` would start it, and ended with the block."""
     from frazil.client import Client
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
 
     command = [sys.executable, "-m", "frazil", "up", "--json", "--data", str(settings.data_dir)]
     command += ["--port", str(settings.server.port)] + (["--config", str(config)] if config else [])
@@ -254,7 +254,7 @@ def print_report(report: dict[str, Any], settings: Settings) -> None:
 
 
 def print_addresses(settings: Settings) -> None:
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
 
     print("\nAddresses and next commands")
     for name, text in addresses(settings, DataDir(settings.data_dir)):

@@ -19,7 +19,7 @@ from frazil.cli.verb import local_verb
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 
 if TYPE_CHECKING:
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
     from frazil.settings import Settings
 
 
@@ -70,7 +70,7 @@ def examine(options: SharedOptions) -> Iterator[Finding]:
     yield _found("jars", lambda: _jars(settings))
     yield _found("walls", _walls)
 
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
 
     directory = DataDir(settings.data_dir)
     running = directory.is_locked()
@@ -95,13 +95,13 @@ def _found(check: str, look: Callable[[], str]) -> Finding:
 
 
 def _programs() -> str:
-    from frazil.bus.nats_server import binary
+    from frazil.bus import nats_server
 
-    return f"Python {platform.python_version()}, {binary()}"
+    return f"Python {platform.python_version()}, {nats_server.binary()}"
 
 
 def _java() -> str:
-    from frazil.runtime.machine_checks import check_java
+    from frazil.runtime import check_java
 
     return check_java(os.environ)
 
@@ -147,7 +147,7 @@ def _rights(directory: DataDir) -> str:
 
 
 def _disk(settings: Settings, directory: DataDir) -> str:
-    from frazil.runtime.data_dir import check_disk
+    from frazil.runtime import check_disk
 
     place = directory.root
     while not place.exists():
@@ -176,7 +176,7 @@ def _token(directory: DataDir) -> str:
 
 
 def _catalog(settings: Settings) -> str:
-    from frazil.runtime.data_dir import check_catalog
+    from frazil.runtime import check_catalog
 
     path = settings.catalog_file
     if path is None:
@@ -188,7 +188,7 @@ def _catalog(settings: Settings) -> str:
 
 
 def _port(settings: Settings, directory: DataDir, *, running: bool) -> str:
-    from frazil.runtime.machine_checks import check_port
+    from frazil.runtime import check_port
 
     if running:
         return f"frazil itself listens at {directory.supervisor().get('url')}"
@@ -197,7 +197,7 @@ def _port(settings: Settings, directory: DataDir, *, running: bool) -> str:
 
 
 def _leftovers(directory: DataDir, *, running: bool) -> str:
-    from frazil.runtime.processes import of_run
+    from frazil.runtime import of_run
 
     run_id = directory.supervisor().get("run_id")
     left = of_run(run_id) if run_id and not running else []
@@ -210,7 +210,7 @@ def _leftovers(directory: DataDir, *, running: bool) -> str:
 
 
 def _bus(settings: Settings, directory: DataDir, *, running: bool) -> str:
-    from frazil.runtime.embedded_parts import answers
+    from frazil.runtime import answers
 
     url = settings.bus.url or (directory.supervisor().get("bus_url") if running else None)
     if not url:
@@ -229,7 +229,7 @@ def _without_password(url: str) -> str:
 
 def _health(directory: DataDir, *, running: bool) -> str:
     """What the gateway says, which also has asked the bus whether its settings make an ack true."""
-    from frazil.runtime.embedded_parts import ask_health
+    from frazil.runtime import ask_health
 
     if not running:
         return "not running"

@@ -44,8 +44,7 @@ async def _serve_gateway(settings: Settings) -> None:
     from frazil.gateway import Gateway
     from frazil.gateway.http import listen, serve
     from frazil.gateway.search import ShelfReaders
-    from frazil.runtime import open_parts
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir, open_parts
     from frazil.serving.sql import QueryPool
     from frazil.tables import TableDirectory
 
@@ -94,8 +93,7 @@ async def _serve_gateway(settings: Settings) -> None:
 
 
 def _prepare(part: str) -> None:
-    from frazil.runtime.logs import set_up
-    from frazil.runtime.processes import watch_supervisor
+    from frazil.runtime import set_up, watch_supervisor
 
     set_up(part)
     watch_supervisor(os.environ)

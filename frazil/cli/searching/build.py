@@ -29,7 +29,7 @@ def build(
 ) -> None:
     """Turn the table as it is now into an artifact that searches are answered from."""
     with progress(output) as on_progress:
-        report = client.build(table, profile=profile, force=force, timeout_s=timeout, tell=on_progress)
+        report = client.build(table, profile=profile, force=force, timeout_s=timeout, on_progress=on_progress)
     output.show(report, _print_report)
 
 

@@ -53,7 +53,7 @@ def embed(
             return
         with progress(output) as on_progress:
             wanted: dict[str, Any] = {"model": model, "shadow": shadow, "retry": retry, "sweep": sweep}
-            report = client.embed(table, **wanted, timeout_s=timeout, tell=on_progress)
+            report = client.embed(table, **wanted, timeout_s=timeout, on_progress=on_progress)
     output.show(report, _print_report)
 
 

@@ -37,9 +37,7 @@ def quack(
 ) -> None:
     """Serve the whole of a table's current artifact, read-only, on this machine only, until Ctrl-C."""
     from frazil.events.declaration import table_name
-    from frazil.runtime import open_the_lake
-    from frazil.runtime.data_dir import DataDir
-    from frazil.runtime.machine_checks import free_port
+    from frazil.runtime import DataDir, free_port, open_the_lake
     from frazil.serving.artifacts import LocalCopies, open_shelf
     from frazil.serving.quack import QuackOfTable
 

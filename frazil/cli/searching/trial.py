@@ -91,7 +91,7 @@ def run(
         "model": model,
     }
     with options.connect() as client, progress(output) as on_progress:
-        report = client.trial(table, tell=on_progress, **wanted)
+        report = client.trial(table, on_progress=on_progress, **wanted)
     output.show(report, _print_models if "models" in report else _print_run)
 
 
