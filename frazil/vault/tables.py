@@ -1,4 +1,4 @@
-"""The tables of a vault in a running frazil: declared, read live and published to through its client."""
+"""Tables of a vault, through the client: declared, read live, published to."""
 
 from __future__ import annotations
 

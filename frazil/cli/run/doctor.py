@@ -1,4 +1,4 @@
-"""`frazil doctor`: what frazil needs, looked at one by one, with what to do about each that is not so."""
+"""`frazil doctor`: checks of everything that frazil needs, each with a hint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def doctor(
     output: Output,
     settings: Annotated[bool, typer.Option("--settings", help="List all settings instead.")] = False,
 ) -> None:
-    """Look at everything frazil needs, one by one. Exit code 1 if something is not as it must be."""
+    """Check everything that frazil needs. Exit code 1 if a check fails."""
     if settings:
         _show_settings(output)
         return
@@ -91,7 +91,7 @@ def _found(check: str, look: Callable[[], str]) -> Finding:
     except FrazilError as error:
         return Finding(check, False, error.message, error.hint)
     except OSError as error:
-        return Finding(check, False, str(error), "look at the rights of the data directory")
+        return Finding(check, False, str(error), "check the permissions of the data directory")
 
 
 def _programs() -> str:
@@ -116,7 +116,7 @@ def _jars(settings: Settings) -> str:
     if missing:
         raise Misconfigured(
             f"Spark has not fetched {', '.join(missing)} yet",
-            hint="`make setup` fetches them; else the first start does, and needs the network",
+            hint="run `make setup`, or let the first start fetch them from the network",
         )
     return f"{len(wanted)} jars in {cache}"
 
@@ -128,20 +128,20 @@ def _walls() -> str:
     missing = [f"{name} ({state})" for name, state in standing.items() if not state.startswith("up")]
     if missing:
         raise Misconfigured(
-            f"query workers lack a wall on this kernel: {', '.join(missing)}",
-            hint="use Linux 5.13 or later with Landlock and seccomp; without it, hand out no tokens to strangers",
+            f"the sandbox of query workers is incomplete on this kernel: {', '.join(missing)}",
+            hint="use Linux 5.13 or later with Landlock and seccomp; until then give tokens only to people you trust",
         )
     return "around query workers: " + ", ".join(standing)
 
 
 def _rights(directory: DataDir) -> str:
     if not directory.root.exists():
-        return f"{directory.root} does not exist yet, `frazil up` makes it"
+        return f"{directory.root} does not exist yet; `frazil up` creates it"
     directory.prepare()
     mode = directory.root.stat().st_mode & 0o777
     if mode & 0o007:
         raise Misconfigured(
-            f"everybody may enter {directory.root} (mode {mode:04o})", hint=f"chmod 700 {directory.root}"
+            f"everybody can read {directory.root} (mode {mode:04o})", hint=f"chmod 700 {directory.root}"
         )
     return f"{directory.root} is writable"
 
@@ -162,8 +162,8 @@ def _clock(directory: DataDir) -> str:
     newest = max((p.stat().st_mtime for p in directory.run.glob("*.json")), default=0.0)
     if now < 1_735_689_600 or newest > now + 60:
         raise Misconfigured(
-            f"the clock says {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC, which cannot be",
-            hint="set the clock, and keep it set: timedatectl set-ntp true",
+            f"the clock is wrong: {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC",
+            hint="synchronise the clock: timedatectl set-ntp true",
         )
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
 
@@ -180,18 +180,18 @@ def _catalog(settings: Settings) -> str:
 
     path = settings.catalog_file
     if path is None:
-        return "in a database server; the gateway's health tells about it"
+        return "in a database server; see the health of the gateway"
     if not path.exists():
         return "none yet, `frazil up` makes it"
     check_catalog(path)
-    return f"{path} is whole"
+    return f"{path} is intact"
 
 
 def _port(settings: Settings, directory: DataDir, *, running: bool) -> str:
     from frazil.runtime import check_port
 
     if running:
-        return f"frazil itself listens at {directory.supervisor().get('url')}"
+        return f"frazil listens at {directory.supervisor().get('url')}"
     check_port(settings.server.host, settings.server.port)
     return f"{settings.server.port} on {settings.server.host} is free"
 
@@ -204,7 +204,7 @@ def _leftovers(directory: DataDir, *, running: bool) -> str:
     if left:
         raise Misconfigured(
             f"an earlier run left processes behind: {', '.join(str(one.pid) for one in left)}",
-            hint="`frazil up` ends them before it starts",
+            hint="`frazil up` stops them before it starts",
         )
     return "no processes of an earlier run"
 

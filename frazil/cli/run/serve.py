@@ -19,7 +19,7 @@ app = typer.Typer(help="Run one part alone, for an orchestrator; `frazil up` run
 @app.command()
 @local_verb
 def gateway(options: SharedOptions) -> None:
-    """The HTTP gateway. Its log lines are JSON in any case."""
+    """The HTTP gateway. Its log lines are always JSON."""
     import uvloop
 
     _prepare("gateway")
@@ -29,7 +29,7 @@ def gateway(options: SharedOptions) -> None:
 @app.command()
 @local_verb
 def pipeline(options: SharedOptions) -> None:
-    """The Spark pipeline. Its log lines are JSON in any case."""
+    """The Spark pipeline. Its log lines are always JSON."""
     import asyncio
 
     _prepare("pipeline")

@@ -1,4 +1,4 @@
-"""`frazil up`: start all parts, show how they come up, run until Ctrl-C."""
+"""`frazil up`: all parts, started and supervised until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def up(
         parts, facts = supervised_parts(settings, directory, config=find_config(config, os.environ))
         screen = _screen(settings, directory, as_json=as_json)
         if leftovers:
-            screen.say(f"ended {leftovers} processes that an earlier run left behind")
+            screen.say(f"stopped {leftovers} processes of an earlier run")
         supervisor = Supervisor(
             parts, directory, run_id=uuid.uuid4().hex, facts=facts, screen=screen, stop_order=STOP_ORDER
         )
