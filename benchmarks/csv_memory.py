@@ -20,7 +20,7 @@ from benchmarks.processes import running_product, scratch_folder, settings_in
 from benchmarks.report import Machine, Report, say
 from frazil.client import Client
 from frazil.errors import FrazilError, Unavailable
-from frazil.runtime.data_dir import DataDir
+from frazil.runtime import DataDir
 
 GOAL_BYTES = 2_500_000_000
 GOAL_FILE_BYTES = 5_000_000_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.processes import Child, a_program, scratch_folder
 from benchmarks.report import Machine, Report, median, say
 from frazil.errors import FrazilError
-from frazil.runtime.machine_checks import free_port
+from frazil.runtime import free_port
 
 GOAL_SECONDS = 60.0
 PATIENCE_SECONDS = 600.0

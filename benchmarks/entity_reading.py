@@ -18,7 +18,7 @@ from benchmarks.processes import a_program, running_product, settings_in
 from benchmarks.report import percentile, say
 from frazil.client import Client
 from frazil.errors import FrazilError, Unavailable
-from frazil.runtime.data_dir import DataDir
+from frazil.runtime import DataDir
 from frazil.settings import Settings
 
 TABLES = {"records": "entity", "visits": "log"}

@@ -15,7 +15,7 @@ from benchmarks.load import EVENTS_PER_BODY, declaration, write_bodies
 from benchmarks.processes import Child, a_program, running_parts, scratch_folder, settings_in
 from benchmarks.report import Machine, Report, median, say
 from frazil.client import Client
-from frazil.runtime.data_dir import DataDir
+from frazil.runtime import DataDir
 
 GOAL_RATIO = 0.5
 GOAL_EVENTS_PER_S = 60_000

@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks import load
 from benchmarks.processes import a_program, running_product, scratch_folder, settings_in
 from benchmarks.report import Machine, Report, say
-from frazil.runtime.data_dir import DataDir
-from frazil.runtime.processes import PART, of_run
+from frazil.runtime import DataDir, of_run
+from frazil.runtime.processes import PART
 
 GOAL_BYTES = 1_500_000_000
 TABLES = ("orders", "visits")

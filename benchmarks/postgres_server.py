@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from benchmarks.processes import START_SECONDS, Child
 from frazil.errors import Misconfigured, Unavailable
-from frazil.runtime.machine_checks import free_port
+from frazil.runtime import free_port
 
 _SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "shared_buffers": "256MB", "fsync": "off"}
 """Without fsync the table is filled sooner; reading it is the same."""

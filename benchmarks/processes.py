@@ -21,11 +21,7 @@ from benchmarks.report import say
 from frazil.bus import nats_server
 from frazil.client import Client
 from frazil.errors import Unavailable
-from frazil.runtime.data_dir import DataDir
-from frazil.runtime.embedded_parts import embedded_parts
-from frazil.runtime.machine_checks import free_port
-from frazil.runtime.processes import of_run
-from frazil.runtime.supervisor import SupervisedPart
+from frazil.runtime import DataDir, SupervisedPart, free_port, of_run, supervised_parts
 from frazil.settings import ServerSettings, Settings
 
 START_SECONDS = 180.0
@@ -126,7 +122,7 @@ def running_parts(settings: Settings, *names: str) -> Iterator[Mapping[str, str]
     data = DataDir(settings.data_dir)
     data.prepare()
     data.admin_token()
-    parts, _ = embedded_parts(settings, data)
+    parts, _ = supervised_parts(settings, data)
     wanted = [part for part in parts if part.name in names]
     started: list[Child] = []
     try:

@@ -28,7 +28,7 @@ from benchmarks.query_figures import Stage
 from benchmarks.query_load import CONFIGURATION, TABLE, check_state, fill, reader_token
 from benchmarks.report import Machine, Report
 from frazil.client import Client
-from frazil.runtime.data_dir import DataDir
+from frazil.runtime import DataDir
 from frazil.settings import Settings
 
 EXTRA_MS = 5.0

@@ -14,9 +14,8 @@ from benchmarks import load
 from benchmarks.processes import a_program
 from benchmarks.report import say
 from frazil.client import Client
-from frazil.client.tokens import Tokens
 from frazil.errors import FrazilError
-from frazil.runtime.data_dir import DataDir
+from frazil.runtime import DataDir
 from frazil.settings import Settings
 
 TABLE = "bench"
@@ -99,7 +98,7 @@ def mixed(seed: int, filled: Filled, count: int = 200) -> list[dict[str, Any]]:
 def reader_token(client: Client, name: str) -> str:
     """A token that may ask, and write to be read back, as often as it likes: the rate limit is not what is measured."""
     scopes = ["sql", *(f"{verb}:{table}" for verb in ("read", "ingest") for table in (TABLE, SMALL_TABLE))]
-    return str(Tokens(client).create(name, scopes, rate_per_second=100_000, burst=100_000)["token"])
+    return str(client.tokens.create(name, scopes, rate_per_second=100_000, burst=100_000)["token"])
 
 
 def fill(client: Client, settings: Settings, folder: Path, *, rows: int, tail: int) -> Filled:

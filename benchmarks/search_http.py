@@ -16,9 +16,8 @@ from benchmarks.processes import Child, a_program, configure, processor_seconds,
 from benchmarks.report import median, percentile, say
 from benchmarks.vector_set import DIMS, K, VectorSet
 from frazil.client import Client
-from frazil.client.tokens import Tokens
 from frazil.errors import FrazilError, Unavailable
-from frazil.runtime.data_dir import DataDir
+from frazil.runtime import DataDir
 
 TABLE = "sentences"
 DECLARATION: dict[str, Any] = {
@@ -59,7 +58,7 @@ def measured(folder: Path, made: VectorSet, engine: Engine, *, seconds: float) -
         serving = serve(client)
         say(f"served over HTTP {serving['seconds']:.1f} s after the build was asked for")
         scopes = [f"read:{TABLE}", "sql"]
-        token = Tokens(client).create("searcher", scopes, rate_per_second=100_000, burst=100_000)["token"]
+        token = client.tokens.create("searcher", scopes, rate_per_second=100_000, burst=100_000)["token"]
         access = {"FRAZIL_URL": settings.address, "FRAZIL_TOKEN": str(token)}
         stage = _Stage(
             made,
@@ -105,11 +104,10 @@ def publish(client: Client, made: VectorSet) -> None:
 def serve(client: Client) -> dict[str, Any]:
     """Ask for a build, and wait until a search is answered from it: what of the time the job took, and the whole."""
     began = time.monotonic()
-    asked = client._call("POST", f"/v1/tables/{TABLE}/build", json_body={}, again=False)
-    done = client.wait_for_job(str(asked["id"]), timeout_s=_WAIT_SECONDS)
+    done = client.jobs.run("build", {}, table=TABLE, timeout_s=_WAIT_SECONDS)
     built = time.monotonic()
-    question = {"table": TABLE, "vector": [1.0] * DIMS, "mode": "vector", "k": 1, "freshness": "committed"}
-    while client._call("POST", "/v1/search", json_body=question)["generation"] is None:
+    vector = [1.0] * DIMS
+    while client.search(TABLE, vector=vector, mode="vector", k=1, freshness="committed").generation is None:
         if time.monotonic() - began > _WAIT_SECONDS:
             raise Unavailable("the artifact is built, and no gateway serves it", code="not_served")
         time.sleep(0.05)

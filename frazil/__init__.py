@@ -1,4 +1,4 @@
-"""frazil freezes event streams into Apache Iceberg, each event exactly once."""
+"""frazil writes event streams into Apache Iceberg tables, each event exactly once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["__version__", "connect"]
 def connect(url: str | None = None, token: str | None = None, *, read_your_writes: bool = False) -> Client:
     """A client of the frazil at `url`.
 
-    What is left out is taken from FRAZIL_URL and FRAZIL_TOKEN, else from the data directory here (FRAZIL_DATA_DIR,
-    `./frazil-data`), where a frazil on the same machine says its address and keeps its token.
+    Missing arguments are taken from FRAZIL_URL and FRAZIL_TOKEN, else from the local data directory (FRAZIL_DATA_DIR,
+    `./frazil-data`), where a frazil on this machine writes its address and its token.
 
-    With `read_your_writes`, every query includes what this client has written and read before, on whichever gateway.
+    With `read_your_writes`, every query includes everything that this client has written and read, on any gateway.
     """
     from frazil.client import Client, locate
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import frazil
-from frazil.client import Client, locate
-from frazil.client.event_bodies import arrow_batches, encode, event_batches
+from frazil.client import Client, arrow_batches, encode_json, event_batches, locate
 from frazil.errors import (
     BadEvents,
     Conflict,
@@ -152,7 +151,7 @@ def test_rows_with_a_column_or_a_function_as_id(client: Client, server: Contract
 
 def test_values_are_written_exactly() -> None:
     moment = datetime(2026, 5, 4, 3, 2, 1, 123456, timezone(timedelta(hours=2)))
-    text = encode(
+    text = encode_json(
         {
             "n": 2**53 + 1,
             "d": Decimal("0.10"),
@@ -185,7 +184,7 @@ def test_values_are_written_exactly() -> None:
 )
 def test_what_has_no_exact_form_is_refused(value: object) -> None:
     with pytest.raises(InvalidInput) as caught:
-        encode({"a": value})
+        encode_json({"a": value})
     assert caught.value.code == "bad_value"
 
 

@@ -1,7 +1,7 @@
 """The command `frazil`: one file per verb, listed here; `verb.py` adds the options that verbs share.
 
-Every verb has `--json`. Errors are two lines on standard error, `Error:` and `Try:`, and an exit code: 1 for what was
-refused or failed, 2 for wrong settings, machine or usage, 3 for what may work later.
+Every verb has `--json`. Errors are two lines on standard error, `Error:` and `Try:`, and an exit code: 1 for a refused
+or failed command, 2 for wrong settings, machine or usage, 3 for an error that may pass.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def main() -> None:
         sys.stdout.flush()
         raise SystemExit(exit_code(error)) from None
     except BrokenPipeError:
-        # The reader of a pipe had enough. Python would complain once more while closing standard output.
+        # The reader of a pipe closed it. Python would report that once more when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
 
 
 def build(arguments: list[str]) -> typer.Typer:
-    """All verbs. Those that are programs of their own are imported only when they are called or listed."""
+    """All verbs. Verbs with heavy imports are imported only when they are called or listed."""
     app = typer.Typer(
         name="frazil",
-        help="Freezes event streams into Apache Iceberg, each event exactly once, and answers SQL about them.",
+        help="Write event streams into Apache Iceberg tables, each event exactly once, and query them.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -107,4 +107,4 @@ def _version(wanted: bool) -> None:
 def _top(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
-    """Freezes event streams into Apache Iceberg, each event exactly once, and answers SQL about them."""
+    """Write event streams into Apache Iceberg tables, each event exactly once, and query them."""

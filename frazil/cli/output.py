@@ -34,7 +34,7 @@ class Output:
         else:
             render(body)
 
-    def say(self, body: Any, text: str) -> None:
+    def line(self, body: Any, text: str) -> None:
         """Print the body as JSON, or this one line of text."""
         self.show(body, lambda _: print(text))
 

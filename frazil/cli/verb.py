@@ -1,9 +1,9 @@
-"""The verb decorator: adds the shared options to a verb and hands in what the verb asks for.
+"""Verb decorator: adds the shared options to a verb, and passes the client and the output.
 
-A verb asks by the names of its first parameters:
+The names of its first parameters select what a verb gets:
 
 - `client`: a connected client, closed when the verb returns;
-- `output`: where the answer is shown, as text or as JSON;
+- `output`: prints the answer, as text or as JSON;
 - `options`: the shared options themselves, for verbs that check their input before they connect.
 """
 
@@ -19,7 +19,7 @@ from frazil.cli.options import AsJson, Config, Data, SharedOptions, Url
 from frazil.cli.output import Output
 
 Verb = Callable[..., None]
-_HANDED_IN = ("client", "output", "options")
+_PROVIDED = ("client", "output", "options")
 _LOCAL = {"data": (Data, None), "config": (Config, None), "as_json": (AsJson, False)}
 _REMOTE = {"data": (Data, None), "config": (Config, None), "url": (Url, None), "as_json": (AsJson, False)}
 
@@ -37,18 +37,18 @@ def local_verb(function: Verb) -> Verb:
 def _with_options(function: Verb, shared: dict[str, tuple[Any, Any]]) -> Verb:
     # Modules of verbs import Client for type checkers only: it brings httpx along.
     declared = inspect.signature(function, eval_str=True, locals={"Client": Any}).parameters
-    wanted = [name for name in _HANDED_IN if name in declared]
+    wanted = [name for name in _PROVIDED if name in declared]
 
     @wraps(function)
     def called(**given: Any) -> None:
         options = SharedOptions(**{name: given.pop(name) for name in shared})
         with ExitStack() as stack:
-            handed_in: dict[str, Any] = {"options": options, "output": Output(as_json=options.as_json)}
+            provided: dict[str, Any] = {"options": options, "output": Output(as_json=options.as_json)}
             if "client" in wanted:
-                handed_in["client"] = stack.enter_context(options.connect())
-            function(**{name: handed_in[name] for name in wanted}, **given)
+                provided["client"] = stack.enter_context(options.connect())
+            function(**{name: provided[name] for name in wanted}, **given)
 
-    own = [parameter for name, parameter in declared.items() if name not in _HANDED_IN]
+    own = [parameter for name, parameter in declared.items() if name not in _PROVIDED]
     added = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=default)
         for name, (annotation, default) in shared.items()

@@ -1,4 +1,4 @@
-"""What a query comes back with: rows with their types, and which state of the tables they were read from."""
+"""Answer of a query: typed rows, and the cut of each table that they were read from."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where one table was cut: the snapshot that was read, and what was read live on top of it."""
+    """The state of one table that was read: its snapshot, and the live rows on top of it."""
 
     snapshot_id: int | None
     committed_at: datetime | None
     watermark: str
-    """The token of what the snapshot holds."""
+    """The token of the snapshot."""
     token: str
-    """The token of what the answer holds: with it as `min_token`, another answer is not older than this one."""
+    """The token of the answer: with it as `min_token`, another answer is not older than this one."""
     age_seconds: float
     live_rows: int
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Cut:
-        at = told.get("committed_at")
+    def of(cls, body: Mapping[str, Any]) -> Cut:
+        at = body.get("committed_at")
         return cls(
-            snapshot_id=told.get("snapshot_id"),
+            snapshot_id=body.get("snapshot_id"),
             committed_at=datetime.fromisoformat(at) if at else None,
-            watermark=str(told.get("watermark") or ""),
-            token=str(told.get("token") or ""),
-            age_seconds=float(told.get("age_seconds") or 0.0),
-            live_rows=int(told.get("live_rows") or 0),
+            watermark=str(body.get("watermark") or ""),
+            token=str(body.get("token") or ""),
+            age_seconds=float(body.get("age_seconds") or 0.0),
+            live_rows=int(body.get("live_rows") or 0),
         )
 
 
@@ -58,12 +58,12 @@ class Answer:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], stream: bytes) -> Answer:
-        """The answer that these facts and this Arrow stream are."""
+        """The answer with this header and this Arrow stream."""
         return cls(
             _stream=stream,
             token=str(facts.get("token") or ""),
             freshness=str(facts.get("freshness") or ""),
-            snapshots={table: Cut.of(told) for table, told in (facts.get("snapshots") or {}).items()},
+            snapshots={table: Cut.of(cut) for table, cut in (facts.get("snapshots") or {}).items()},
             truncated=bool(facts.get("truncated")),
             row_count=int(facts.get("row_count") or 0),
             elapsed_ms=float(facts.get("elapsed_ms") or 0.0),
@@ -76,19 +76,19 @@ class Answer:
             import pyarrow as pa
         except ImportError as error:
             raise Misconfigured(
-                "pyarrow is not installed, and answers travel as Arrow", code="no_pyarrow", hint="pip install pyarrow"
+                "pyarrow is not installed; answers are sent as Arrow", code="no_pyarrow", hint="pip install pyarrow"
             ) from error
         with pa.ipc.open_stream(pa.py_buffer(self._stream)) as reader:
             return reader.read_all()
 
     def arrow(self) -> pa.Table:
-        """The rows as an Arrow table: every type as the engine has it."""
+        """The rows as an Arrow table, with the types of the engine."""
         return self._table
 
     def df(self) -> pd.DataFrame:
         """The rows as a pandas frame.
 
-        Integers get pandas' nullable types (`Int64`): the plain ones become floats beside a null, and lose digits.
+        Integers get pandas' nullable types (`Int64`): plain ones become floats if a value is null, and lose digits.
         """
         try:
             import pandas as pd
@@ -107,7 +107,7 @@ class Answer:
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dictionaries by column: decimals as `Decimal`, times as `datetime`, binary as `bytes`.
 
-        Two columns of one name cannot both be in a dictionary; that is an error, not a loss.
+        Two columns with the same name are an error: a dictionary cannot have both.
         """
         return list(self)
 
@@ -117,7 +117,7 @@ class Answer:
             raise InvalidInput(
                 f"two columns are named {twice[0]!r}",
                 code="same_column_twice",
-                hint="name them apart with AS, or use .arrow()",
+                hint="give them different names with AS, or use .arrow()",
             )
         for batch in self._table.to_batches(max_chunksize=10_000):
             yield from batch.to_pylist()

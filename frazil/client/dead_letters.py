@@ -1,27 +1,33 @@
-"""The dead-letter half of a client: events that could not be committed."""
+"""Dead letters: events of a table that could not be committed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from frazil.client.jobs import Jobs
-from frazil.client.sql import table_path
+from frazil.client.transport import JsonObject, Transport, table_path
 
 
-class DeadLetters(Jobs):
-    def dead_letters(self, table: str, *, limit: int = 100) -> dict[str, Any]:
-        """`total` and the first of them in the order of their positions, each with its reason and its raw event."""
-        return self._call("GET", f"{table_path(table)}/dead-letters", params={"limit": limit})
+class DeadLettersClient:
+    """The dead letters of tables. Calling it is the same as `list`."""
 
-    def resend_dead_letters(self, table: str, positions: Sequence[int] | None = None) -> dict[str, Any]:
-        """Publish them again under their ids, all or those at these positions: `resent`, `left`, and who is `refused`.
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
-        Asked again after an answer that got lost, it sends what is left.
+    def resend(self, table: str, positions: Sequence[int] | None = None) -> JsonObject:
+        """Publish them again under their ids, all or those at `positions`: `resent`, `left` and `refused`.
+
+        Calling it again after a lost answer sends the ones that are left.
         """
-        wanted = {} if positions is None else {"positions": list(positions)}
-        return self._call("POST", f"{table_path(table)}/dead-letters/resend", json_body=wanted)
+        body = {} if positions is None else {"positions": list(positions)}
+        return self._transport.call("POST", f"{table_path(table)}/dead-letters/resend", json_body=body)
 
-    def discard_dead_letters(self, table: str, positions: Sequence[int]) -> dict[str, Any]:
-        """Take those at these positions out for good, without sending them: `discarded` and `left`."""
-        return self._call("POST", f"{table_path(table)}/dead-letters/discard", json_body={"positions": list(positions)})
+    def discard(self, table: str, positions: Sequence[int]) -> JsonObject:
+        """Remove those at `positions` permanently without sending them: `discarded` and `left`."""
+        body = {"positions": list(positions)}
+        return self._transport.call("POST", f"{table_path(table)}/dead-letters/discard", json_body=body)
+
+    def list(self, table: str, *, limit: int = 100) -> JsonObject:
+        """`total`, and the first ones in the order of their positions, each with its reason and its raw event."""
+        return self._transport.call("GET", f"{table_path(table)}/dead-letters", params={"limit": limit})
+
+    __call__ = list

@@ -1,4 +1,4 @@
-"""How events are written for the wire: NDJSON that keeps every value, Arrow streams, and ids before the first try."""
+"""Event bodies: events as NDJSON that keeps every value, or as Arrow streams, each event with an id."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MAX_BATCH_BYTES = 4 << 20
 MAX_BATCH_ROWS = 50_000
 
 Body = tuple[bytes, int, str]
-"""The bytes of one request, how many events they are, and their content type."""
+"""The bytes of one request, its number of events, and its content type."""
 
 
 def event_batches(
     events: Iterable[Mapping[str, Any]], *, max_events: int = MAX_BATCH_EVENTS, max_bytes: int = MAX_BATCH_BYTES
 ) -> Iterator[Body]:
-    """NDJSON bodies of these events, each event with an id; with every body its number of events and its type."""
+    """NDJSON bodies of these events, each event with an id."""
     lines: list[bytes] = []
     size = 0
     for index, event in enumerate(events):
@@ -46,25 +46,25 @@ def _line(index: int, event: Mapping[str, Any]) -> bytes:
         raise InvalidInput(
             f"event {index} has no `data`",
             code="bad_events",
-            hint="an event keeps its fields under `data`; for plain rows use publish_rows",
+            hint="put the fields of an event under `data`; for plain rows use publish_rows",
         )
     if event.get("id") is None:
         event = {**event, "id": str(uuid.uuid4())}
     try:
-        return encode(event) + b"\n"
+        return encode_json(event) + b"\n"
     except InvalidInput as error:
         raise InvalidInput(f"event {index}: {error.message}", code=error.code, hint=error.hint) from error
 
 
-def encode(value: Any) -> bytes:
-    """JSON that keeps every value: decimals, times and bytes as text; what has no exact form is refused."""
+def encode_json(value: Any) -> bytes:
+    """JSON that keeps every value: decimals, times and bytes as text. A value without an exact form is refused."""
     try:
         return json.dumps(value, default=_exact, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (ValueError, TypeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidInput(
             f"a value cannot be written as JSON: {error}",
             code="bad_value",
-            hint="pass numbers that are finite, texts, dates, times with a zone, decimals, bytes, lists and dicts",
+            hint="pass finite numbers, text, dates, times with a zone, decimals, bytes, lists and dicts",
         ) from error
 
 
@@ -87,7 +87,7 @@ def _exact(value: Any) -> Any:
         return dict(value)
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a numpy scalar
         return value.item()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def event_id(identity: str, number: int) -> str:
@@ -95,11 +95,11 @@ def event_id(identity: str, number: int) -> str:
     return f"{identity}-{number}"
 
 
-def identity_of(*words: str | bytes) -> str:
-    """A short name for what these words together name."""
+def identity_of(*parts: str | bytes) -> str:
+    """A short hash of these parts, as the identity of a source."""
     digest = hashlib.blake2b(digest_size=12)
-    for word in words:
-        raw = word.encode() if isinstance(word, str) else word
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
         digest.update(len(raw).to_bytes(8, "big") + raw)
     return digest.hexdigest()
 
@@ -126,14 +126,14 @@ def arrow_batches(
         yield sink.getvalue().to_pybytes(), part.num_rows, ARROW
 
 
-def _with_ids(part: Any, made_up: list[str]) -> Any:
+def _with_ids(part: Any, new_ids: list[str]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids = pa.chunked_array([made_up], pa.string())
+    ids = pa.chunked_array([new_ids], pa.string())
     if "id" not in part.column_names:
         return part.append_column("id", ids)
-    given = part.column("id")
-    if given.null_count == 0:
+    existing = part.column("id")
+    if existing.null_count == 0:
         return part
-    return part.set_column(part.column_names.index("id"), "id", pc.coalesce(given.cast(pa.string()), ids))
+    return part.set_column(part.column_names.index("id"), "id", pc.coalesce(existing.cast(pa.string()), ids))

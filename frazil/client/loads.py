@@ -1,43 +1,56 @@
-"""The loading half of a client: CSV files become rows."""
+"""Loads: CSV files and Postgres sources into tables, and the list of past loads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from frazil.client.jobs import Jobs
-from frazil.client.sql import table_path
+from frazil.client.jobs import JobsClient
+from frazil.client.transport import JsonObject, JsonObjects, Transport, given, table_path
 
 _CHUNK_BYTES = 1 << 20
 
 
-class Loads(Jobs):
-    def load_csv(self, table: str, files: Sequence[str | Path], **options: Any) -> dict[str, Any]:
-        """Ask for a load of files that the server itself can read. The answer has the `id` of the job.
+class LoadsClient:
+    """Loads of tables. Calling it is the same as `list`."""
+
+    def __init__(self, transport: Transport, jobs: JobsClient) -> None:
+        self._transport = transport
+        self._jobs = jobs
+
+    def csv(self, table: str, files: Sequence[str | Path], **options: Any) -> JsonObject:
+        """Submit a load of files that are on the machine of the pipeline. The answer has the `id` of the job.
 
         Options: mode, delimiter, quote, escape, header, encoding, null_words, columns, max_bad, source.
         """
-        body = {"table": table, "files": [str(Path(file).absolute()) for file in files], **options}
-        return self._call("POST", "/v1/loads/csv", json_body=body, again=False)
+        return self._jobs.submit(
+            "csv", {"table": table, "files": [str(Path(file).absolute()) for file in files], **options}
+        )
 
-    def load_postgres(self, source: str, what: str = "archive", **options: Any) -> dict[str, Any]:
-        """Ask for an archive or a refresh from a source that the server's settings name.
+    def postgres(self, source: str, what: str = "archive", **options: Any) -> JsonObject:
+        """Submit an archive or a refresh from a source of the server's settings. The answer has the `id` of the job.
 
         Options: tables, run_date, into, kind, cursor, overlap, nulls, key.
         """
-        return self._call(
-            "POST", "/v1/loads/postgres", json_body={"source": source, "what": what, **options}, again=False
-        )
+        return self._jobs.submit("postgres", {"source": source, "what": what, **options})
 
-    def upload_csv(self, table: str, file: str | Path, **options: Any) -> dict[str, Any]:
-        """Send a file and ask for its load. The answer has the `id` of the job."""
+    def upload_csv(self, table: str, file: str | Path, **options: Any) -> JsonObject:
+        """Send a file and submit its load. The answer has the `id` of the job."""
         path = Path(file)
-        given: Mapping[str, Any] = {name: _shown(value) for name, value in options.items() if value is not None}
-        return self._send_file(f"{table_path(table)}/loads", {"filename": path.name, **given}, _chunks(path))
+        params = {name: _parameter(value) for name, value in given(**options).items()}
+        return self._transport.send_file(f"{table_path(table)}/loads", {"filename": path.name, **params}, _chunks(path))
+
+    def list(self, table: str, *, limit: int = 100) -> JsonObjects:
+        """The loads of a table, newest first: source, job, rows, snapshot and time."""
+        answer = self._transport.call("GET", f"{table_path(table)}/loads", params={"limit": limit})
+        found: JsonObjects = answer["loads"]
+        return found
+
+    __call__ = list
 
 
-def _shown(value: Any) -> Any:
+def _parameter(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, list | tuple) else value

@@ -1,31 +1,29 @@
-"""The looking-after half of a client: how well kept the tables are, and what to do about it."""
+"""Maintenance: the health of tables, and compaction, expiry, orphan removal and retention."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from frazil.client.jobs import Jobs
-from frazil.client.sql import table_path
+from frazil.client.jobs import JobsClient
+from frazil.client.transport import JsonObject, JsonObjects, Transport, table_path
 
 
-class Upkeep(Jobs):
-    def table_health(self, name: str) -> dict[str, Any]:
+class MaintenanceClient:
+    def __init__(self, transport: Transport, jobs: JobsClient) -> None:
+        self._transport = transport
+        self._jobs = jobs
+
+    def table_health(self, name: str) -> JsonObject:
         """Files, small files, snapshots, metadata, the last compaction, and a verdict."""
-        return self._call("GET", f"{table_path(name)}/health")
+        return self._transport.call("GET", f"{table_path(name)}/health")
 
-    def loads(self, name: str, *, limit: int = 100) -> list[dict[str, Any]]:
-        """The bulk loads of a table, newest first: source, job, rows, snapshot, and when."""
-        answer = self._call("GET", f"{table_path(name)}/loads", params={"limit": limit})
-        found: list[dict[str, Any]] = answer["loads"]
+    def tables_health(self) -> JsonObjects:
+        """The same for all tables that the token may read."""
+        found: JsonObjects = self._transport.call("GET", "/v1/health/tables")["tables"]
         return found
 
-    def tables_health(self) -> list[dict[str, Any]]:
-        """The same of all tables that may be read."""
-        found: list[dict[str, Any]] = self._call("GET", "/v1/health/tables")["tables"]
-        return found
-
-    def maintain(
+    def run(
         self,
         name: str,
         what: str,
@@ -35,16 +33,14 @@ class Upkeep(Jobs):
         all_snapshots: bool = False,
         at: str | None = None,
         timeout_s: float = 3600.0,
-    ) -> dict[str, Any]:
-        """Have the pipeline `compact`, `expire`, `rewrite_manifests`, `remove_orphans` or apply `retention`, and wait.
+    ) -> JsonObject:
+        """Run `compact`, `expire`, `rewrite_manifests`, `remove_orphans` or `retention`, and wait for the report.
 
-        With `dry_run` only the plan comes back, of retention also for another day `at`. The work goes on when the time
-        is over or the caller leaves.
+        With `dry_run` the answer is only the plan, for retention also of another day `at`.
         """
-        wanted: dict[str, Any] = {"what": what, "sort": list(sort), "dry_run": dry_run}
-        wanted |= {"all_snapshots": True} if all_snapshots else {}
-        wanted |= {"at": at} if at is not None else {}
-        asked = self._call("POST", f"{table_path(name)}/maintenance", json_body=wanted, again=dry_run)
+        body: dict[str, Any] = {"what": what, "sort": list(sort), "dry_run": dry_run}
+        body |= {"all_snapshots": True} if all_snapshots else {}
+        body |= {"at": at} if at is not None else {}
         if dry_run:
-            return asked
-        return {"table": asked["table"], **self.wait_for_job(asked["id"], timeout_s=timeout_s)}
+            return self._transport.call("POST", f"{table_path(name)}/maintenance", json_body=body)
+        return self._jobs.run("maintenance", body, table=name, timeout_s=timeout_s)

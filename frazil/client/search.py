@@ -1,4 +1,4 @@
-"""The searching half of a client: hits by words, by vector or by both, at a stated freshness."""
+"""Search: the body of a search request, and its answer with hits and snippets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.client.sql import Queries
-from frazil.client.transport import not_frazil
-from frazil.requests import DEFAULT_FRESHNESS, DEFAULT_TIMEOUT_S, Freshness, Group, Mode, WhenBehind
-
-_PATIENCE_S = 30.0
+from frazil.client.transport import JsonObject, given, not_frazil
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """A part of the text, and where in it the words stand that were asked for."""
+    """A part of the text, and the places of the query words in it."""
 
     text: str
     marks: tuple[tuple[int, int], ...]
@@ -23,7 +19,7 @@ class Snippet:
     start: int = 0
 
     def marked(self, before: str = "**", after: str = "**") -> str:
-        """The text with the words that were asked for between these."""
+        """The text, with each query word between `before` and `after`."""
         parts, at = [], 0
         for begin, end in self.marks:
             parts += [self.text[at:begin], before, self.text[begin:end], after]
@@ -34,23 +30,23 @@ class Snippet:
 @dataclass(frozen=True)
 class SearchHit:
     id: Any
-    """Of a log the event's id; of an entity its key, a list where that has several columns."""
+    """For a log the id of the event; for an entity its key, a list if it has several columns."""
     score: float
     row: Mapping[str, Any]
-    """Values as JSON answers to SQL have them."""
+    """Values as in JSON answers to SQL."""
     fresh: bool
     """Whether it is newer than the generation."""
     vector_score: float | None = None
     text_score: float | None = None
     key: Mapping[str, Any] | None = None
     chunk: Mapping[str, Any] | None = None
-    """`number`, `start`, `end` and `text` of the piece that is nearest."""
+    """`number`, `start`, `end` and `text` of the nearest chunk."""
     snippet: Snippet | None = None
 
 
 @dataclass(frozen=True)
 class SearchAnswer:
-    """The hits, best first, and the one state that all of them are from."""
+    """The hits, best first, and the state of the table that all of them are from."""
 
     hits: tuple[SearchHit, ...]
     generation: str | None
@@ -62,7 +58,7 @@ class SearchAnswer:
     elapsed_ms: float
     ignored: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The whole answer as it came."""
+    """The whole answer of the server."""
 
     def __iter__(self) -> Iterator[SearchHit]:
         return iter(self.hits)
@@ -71,66 +67,29 @@ class SearchAnswer:
         return len(self.hits)
 
 
-class Searching(Queries):
-    def search(
-        self,
-        table: str | None = None,
-        query: str | None = None,
-        *,
-        profile: str | None = None,
-        vector: Sequence[float] | None = None,
-        mode: Mode | None = None,
-        k: int | None = None,
-        offset: int | None = None,
-        min_score: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        fields: Sequence[str] | Mapping[str, float] | None = None,
-        filter: str | None = None,
-        columns: Sequence[str] | None = None,
-        group: Group | None = None,
-        snippet: bool | int | None = None,
-        freshness: Freshness = DEFAULT_FRESHNESS,
-        min_token: str | None = None,
-        timeout_s: float | None = None,
-        when_behind: WhenBehind | None = None,
-    ) -> SearchAnswer:
-        """Search a table, or by a profile, for words, a vector (a list or an array of numbers), or both.
+def search_body(
+    *,
+    vector: Sequence[float] | None,
+    weights: Mapping[str, float] | None,
+    fields: Sequence[str] | Mapping[str, float] | None,
+    columns: Sequence[str] | None,
+    **others: Any,
+) -> JsonObject:
+    """The body of a search request; arrays and other sequences become lists."""
+    return given(
+        vector=None if vector is None else [float(number) for number in vector],
+        weights=None if weights is None else dict(weights),
+        fields=dict(fields) if isinstance(fields, Mapping) else None if fields is None else list(fields),
+        columns=None if columns is None else list(columns),
+        **others,
+    )
 
-        `filter` is a condition in SQL over the table's columns. `live` finds every event that had its receipt before;
-        `min_token` is the token of a receipt or of an answer: what it stands for is included, or waited for.
-        """
-        asked = {
-            "table": table,
-            "profile": profile,
-            "query": query,
-            "vector": None if vector is None else [float(number) for number in vector],
-            "mode": mode,
-            "k": k,
-            "offset": offset,
-            "min_score": min_score,
-            "weights": None if weights is None else dict(weights),
-            "fields": dict(fields) if isinstance(fields, Mapping) else None if fields is None else list(fields),
-            "filter": filter,
-            "columns": None if columns is None else list(columns),
-            "group": group,
-            "snippet": snippet,
-            "freshness": freshness,
-            "min_token": self._since(min_token),
-            "timeout_s": timeout_s,
-            "when_behind": when_behind,
-        }
-        facts = self._call(
-            "POST",
-            "/v1/search",
-            json_body={word: value for word, value in asked.items() if value is not None},
-            timeout_s=(timeout_s or DEFAULT_TIMEOUT_S) + _PATIENCE_S,
-        )
-        try:
-            answer = _answer(facts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise not_frazil("/v1/search") from error
-        self._saw(answer.token)
-        return answer
+
+def read_search_answer(body: Mapping[str, Any], path: str) -> SearchAnswer:
+    try:
+        return _answer(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise not_frazil(path) from error
 
 
 def _answer(facts: Mapping[str, Any]) -> SearchAnswer:
@@ -148,20 +107,20 @@ def _answer(facts: Mapping[str, Any]) -> SearchAnswer:
     )
 
 
-def _hit(told: Mapping[str, Any]) -> SearchHit:
-    shown = told.get("snippet")
+def _hit(body: Mapping[str, Any]) -> SearchHit:
+    snippet = body.get("snippet")
     return SearchHit(
-        id=told["id"],
-        score=float(told["score"]),
-        row=told["row"],
-        fresh=bool(told["fresh"]),
-        vector_score=told["vector_score"],
-        text_score=told["text_score"],
-        key=told.get("key"),
-        chunk=told.get("chunk"),
+        id=body["id"],
+        score=float(body["score"]),
+        row=body["row"],
+        fresh=bool(body["fresh"]),
+        vector_score=body["vector_score"],
+        text_score=body["text_score"],
+        key=body.get("key"),
+        chunk=body.get("chunk"),
         snippet=None
-        if shown is None
+        if snippet is None
         else Snippet(
-            shown["text"], tuple((begin, end) for begin, end in shown["marks"]), shown["column"], shown["start"]
+            snippet["text"], tuple((begin, end) for begin, end in snippet["marks"]), snippet["column"], snippet["start"]
         ),
     )

@@ -1,4 +1,4 @@
-"""Tokens over HTTP, for admins: `Tokens(client).create("reports", ["sql", "read:orders"])`."""
+"""Access tokens, for admins: `client.tokens.create("reports", ["sql", "read:orders"])`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from frazil.client.transport import Transport
+from frazil.client.transport import JsonObject, JsonObjects, Transport, given
 
 
-class Tokens:
-    """The tokens of one frazil. What comes back is described at POST /v1/tokens."""
+class TokensClient:
+    """The access tokens of one frazil. The answers are those of POST /v1/tokens."""
 
-    def __init__(self, client: Transport) -> None:
-        self._client = client
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     def create(
         self,
@@ -25,39 +25,37 @@ class Tokens:
         expires_at: datetime | str | None = None,
         rate_per_second: float | None = None,
         burst: int | None = None,
-    ) -> dict[str, Any]:
-        """A new token; its secret is in `token`, and cannot be had again.
+    ) -> JsonObject:
+        """A new token. Its secret is in `token` and cannot be read again.
 
-        A call whose answer is lost is not repeated: it may have made a token that nobody holds. List and revoke it.
+        If the answer is lost, the call is not repeated: it may have created a token. List the tokens and revoke it.
         """
-        words = {
-            "expires_in_s": expires_in_s,
-            "expires_at": expires_at.isoformat() if isinstance(expires_at, datetime) else expires_at,
-            "rate_per_second": rate_per_second,
-            "burst": burst,
-        }
-        given = {word: value for word, value in words.items() if value is not None}
-        return self._client._call(
-            "POST", "/v1/tokens", json_body={"name": name, "grants": list(grants), **given}, again=False
+        fields = given(
+            expires_in_s=expires_in_s,
+            expires_at=expires_at.isoformat() if isinstance(expires_at, datetime) else expires_at,
+            rate_per_second=rate_per_second,
+            burst=burst,
         )
+        body = {"name": name, "grants": list(grants), **fields}
+        return self._transport.call("POST", "/v1/tokens", json_body=body, again=False)
 
-    def list(self) -> list[dict[str, Any]]:
+    def show(self, token_id: str) -> JsonObject:
+        return self._transport.call("GET", _path(token_id))
+
+    def revoke(self, token_id: str) -> JsonObject:
+        """End the token permanently; every gateway refuses it within 5 seconds. Twice is the same as once."""
+        return self._transport.call("DELETE", _path(token_id))
+
+    def rotate(self, token_id: str, *, grace_s: float = 0.0) -> JsonObject:
+        """A new secret, in `token`, for the same token; its old secrets work `grace_s` longer."""
+        return self._transport.call("POST", f"{_path(token_id)}/rotate", json_body={"grace_s": grace_s}, again=False)
+
+    def list(self) -> JsonObjects:
         """All tokens, also expired and revoked ones, the newest first."""
-        found: list[dict[str, Any]] = self._client._call("GET", "/v1/tokens")["tokens"]
+        found: JsonObjects = self._transport.call("GET", "/v1/tokens")["tokens"]
         return found
-
-    def show(self, token_id: str) -> dict[str, Any]:
-        return self._client._call("GET", _path(token_id))
-
-    def revoke(self, token_id: str) -> dict[str, Any]:
-        """End the token for good; every gateway refuses it within 5 seconds. Doing it twice is the same as once."""
-        return self._client._call("DELETE", _path(token_id))
-
-    def rotate(self, token_id: str, *, grace_s: float = 0.0) -> dict[str, Any]:
-        """A new secret, in `token`, for the same token; those it has work `grace_s` longer."""
-        return self._client._call("POST", f"{_path(token_id)}/rotate", json_body={"grace_s": grace_s}, again=False)
 
 
 def _path(token_id: str) -> str:
-    """The path of a token, by its id or its prefix. A whole token is cut to its id: a secret has no place in a path."""
+    """The path of a token, by its id or its prefix. A whole token is cut to its id: a secret must not be in a path."""
     return f"/v1/tokens/{quote(token_id.removeprefix('frz_').partition('_')[0], safe='')}"

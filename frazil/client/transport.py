@@ -1,4 +1,4 @@
-"""How a client calls: one connection pool, tries again while that can help, and errors in frazil's words."""
+"""Transport: one connection pool, calls that are repeated while that can help, and errors of `frazil.errors`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import json
 import random
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx
 
 from frazil import __version__, errors
-from frazil.client.event_bodies import encode
+from frazil.client.event_bodies import encode_json
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 
+JsonObject = dict[str, Any]
+JsonObjects = list[JsonObject]
+
 _FINAL = ("visibility_timeout", "query_timeout", "tail_too_long")
-"""Troubles that pass, but not by asking the same again at once: the caller decides."""
+"""Transient errors that an immediate repeat does not solve: the caller decides."""
 
 
 class Transport:
-    """One connection pool to one frazil. Use it as a context manager, or `close()` it; threads may share it."""
+    """One connection pool to one frazil; threads may share it."""
 
     def __init__(self, url: str, token: str, *, timeout_s: float = 60.0, retry_s: float = 60.0) -> None:
         """`timeout_s` bounds one request, `retry_s` all tries of it together."""
@@ -37,32 +40,23 @@ class Transport:
             trust_env=host not in ("localhost", "127.0.0.1", "::1"),
         )
 
-    def __repr__(self) -> str:
-        return f"<frazil client of {self.url}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._http.close()
 
-    def _call(self, method: str, path: str, **words: Any) -> dict[str, Any]:
-        """A call that is answered with a JSON object; `words` are those of `_send`."""
-        return _object(self._send(method, path, **words), path)
+    def call(self, method: str, path: str, **options: Any) -> JsonObject:
+        """A call that is answered with a JSON object; the options are those of `send`."""
+        return _object(self.send(method, path, **options), path)
 
-    def _send_file(self, path: str, params: Mapping[str, Any], chunks: Iterator[bytes]) -> dict[str, Any]:
-        """Send a file of any size. It is not sent again by itself: its chunks are gone."""
+    def send_file(self, path: str, params: Mapping[str, Any], chunks: Iterator[bytes]) -> JsonObject:
+        """Send a file of any size, once: its chunks cannot be read again."""
         headers = {"Content-Type": "application/octet-stream"}
         try:
-            answered = self._http.post(path, params=dict(params), content=chunks, headers=headers)
+            response = self._http.post(path, params=dict(params), content=chunks, headers=headers)
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
-        return _object(_succeeded(answered, path), path)
+        return _object(_succeeded(response, path), path)
 
-    def _send(
+    def send(
         self,
         method: str,
         path: str,
@@ -74,7 +68,7 @@ class Transport:
         timeout_s: float | None = None,
         again: bool = True,
     ) -> httpx.Response:
-        """One call, tried again while that can help.
+        """One call, repeated while that can help.
 
         With `again=False` the call is repeated only when it was certainly not carried out.
         """
@@ -83,7 +77,7 @@ class Transport:
             method,
             path,
             params=params,
-            content=encode(json_body) if json_body is not None else content,
+            content=encode_json(json_body) if json_body is not None else content,
             headers={"Content-Type": "application/json"} | dict(headers or {}),
             timeout=httpx.Timeout(max(timeout_s or 0.0, self._timeout_s), connect=5.0),
         )
@@ -105,11 +99,20 @@ class Transport:
             tries += 1
 
 
+def table_path(name: str) -> str:
+    return f"/v1/tables/{quote(name, safe='.')}"
+
+
+def given(**fields: Any) -> JsonObject:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _pause(tries: int, problem: FrazilError) -> float:
-    """Seconds until the next try: what the server asked for at least, with jitter so that clients spread."""
-    asked = problem.retry_after_seconds if isinstance(problem, Unavailable) else 0.0
-    grown = min(5.0, 0.1 * 2.0**tries)
-    return max(asked, grown) * (1.0 + 0.25 * random.random())  # noqa: S311 (spreading, not secrecy)
+    """Seconds until the next try: at least Retry-After, with jitter so that clients spread."""
+    retry_after = problem.retry_after_seconds if isinstance(problem, Unavailable) else 0.0
+    backoff = min(5.0, 0.1 * 2.0**tries)
+    return max(retry_after, backoff) * (1.0 + 0.25 * random.random())  # noqa: S311 (spreading, not secrecy)
 
 
 def _unreachable(url: str, error: httpx.TransportError) -> Unavailable:
@@ -117,7 +120,7 @@ def _unreachable(url: str, error: httpx.TransportError) -> Unavailable:
         f"{url} does not answer: {error or type(error).__name__}",
         code="unreachable",
         retry_after_seconds=0.0,
-        hint="is it running? `frazil status` and `frazil doctor` tell; what was sent may be sent again",
+        hint="check with `frazil status` and `frazil doctor` whether it is running; sending the same again is safe",
     )
 
 
@@ -148,7 +151,7 @@ _BY_CODE = dict(_by_code(FrazilError))
 
 
 def _succeeded(response: httpx.Response, path: str) -> httpx.Response:
-    """The answer itself, or the error that it tells."""
+    """The response, or the error in it."""
     if response.is_success:
         return response
     try:
@@ -159,20 +162,20 @@ def _succeeded(response: httpx.Response, path: str) -> httpx.Response:
         body = {}
     if path == "/v1/health" and "status" in body:
         return response
-    said = body.get("error")
-    said = said if isinstance(said, dict) else {}
-    kind = _BY_CODE.get(said.get("code", "")) or _BY_STATUS.get(response.status_code, FrazilError)
-    words: dict[str, Any] = {
-        "hint": said.get("hint", ""),
-        "code": said.get("code") or kind.code,
-        "details": said.get("details"),
+    error = body.get("error")
+    error = error if isinstance(error, dict) else {}
+    kind = _BY_CODE.get(error.get("code", "")) or _BY_STATUS.get(response.status_code, FrazilError)
+    fields: dict[str, Any] = {
+        "hint": error.get("hint", ""),
+        "code": error.get("code") or kind.code,
+        "details": error.get("details"),
     }
     if issubclass(kind, Unavailable):
-        words["retry_after_seconds"] = _retry_after(response)
-    raise kind(said.get("message") or f"HTTP {response.status_code} from {path}", **words)
+        fields["retry_after_seconds"] = _retry_after(response)
+    raise kind(error.get("message") or f"HTTP {response.status_code} from {path}", **fields)
 
 
-def _object(response: httpx.Response, path: str) -> dict[str, Any]:
+def _object(response: httpx.Response, path: str) -> JsonObject:
     try:
         body = json.loads(response.content) if response.content else {}
     except ValueError as error:
@@ -182,7 +185,9 @@ def _object(response: httpx.Response, path: str) -> dict[str, Any]:
 
 def not_frazil(path: str) -> Unavailable:
     return Unavailable(
-        f"{path} did not answer as a frazil does", code="not_frazil", hint="is this the address of a frazil?"
+        f"the answer of {path} is not one of frazil",
+        code="not_frazil",
+        hint="check that this is the address of a frazil",
     )
 
 

@@ -23,7 +23,7 @@ STOP_ORDER = ("gateway", "pipeline", "bus")
 """A request that waits for its commit needs the pipeline, and the pipeline needs the bus."""
 
 
-def embedded_parts(
+def supervised_parts(
     settings: Settings, data: DataDir, *, config: Path | None = None
 ) -> tuple[list[SupervisedPart], dict[str, Any]]:
     """The bus (unless it is somebody else's), the gateway and the pipeline, in the order of their start.

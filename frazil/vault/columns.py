@@ -1,4 +1,4 @@
-"""The two tables of a vault as they are declared, and front matter as values of declared columns."""
+"""Columns of the two tables of a vault, and front matter as values of declared columns."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def keys_by_column(columns: Collection[str], front_matter: Iterable[str]) -> dic
     """The keys that name each column: the first fills it, the others are passed over.
 
     That is the column's own name, then its other spellings in the order of the file. A key that is the name of a
-    column is no other spelling of a second one (`a__b` beside `a_b`).
+    column is not another spelling of a second one (`a__b` and `a_b`).
     """
     found: dict[str, list[str]] = {}
     for key in front_matter:

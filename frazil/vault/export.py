@@ -1,4 +1,4 @@
-"""Notes back to files, carefully: into one folder, over nothing that is not asked for, and every row accounted for."""
+"""Export: notes as files in one folder. Existing files are kept unless forced, and every row is reported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def export_notes(
 
 
 class _Target:
-    """The folder that is exported to; on a dry run only looked at."""
+    """The folder of the export; not created on a dry run."""
 
     def __init__(self, root: Path, report: ExportReport, *, force: bool, dry_run: bool) -> None:
         self._root = root

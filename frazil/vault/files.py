@@ -1,4 +1,4 @@
-"""The files of a vault on the disk: which there are, which are notes, and what cannot be read and why."""
+"""Files of a vault: the notes, the other files, and the files that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a link leads: the file of the vault that its text means, as Obsidian finds it."""
+"""Links: the file of the vault that a link leads to, found as Obsidian does."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class VaultIndex:
         target = link.target
         if target.startswith("/"):
             return self._at(posixpath.normpath(target.lstrip("/")))
-        beside = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        sibling = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if target.startswith(("./", "../")):
-            return self._at(beside)
-        found = self._at(beside) if link.by_path else None
+            return self._at(sibling)
+        found = self._at(sibling) if link.by_path else None
         return found or self._at(posixpath.normpath(target)) or self._ending_in(target)
 
     def _at(self, path: str) -> str | None:

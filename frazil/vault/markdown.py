@@ -1,4 +1,4 @@
-"""What stands in a note's Markdown: headings, tags and links, none of them taken from code."""
+"""Markdown of a note: its headings, tags and links, except those inside code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A note: one Markdown file, read into what the tables hold of it."""
+"""Note: one Markdown file, parsed into the columns of the tables."""
 
 from __future__ import annotations
 
@@ -84,22 +84,22 @@ def parse(path: str, raw: bytes, further: Mapping[str, ColumnType]) -> Note:
         except BadFrontMatter as error:
             warnings.append(f"its front matter is kept as text only: {error}")
     contents = read(body, first_line=1 + len(LINE_BREAK.findall(block)))
-    said = _Said(front_matter or {}, warnings)
+    fields = _FrontMatterFields(front_matter or {}, warnings)
     return Note(
         path=path,
-        title=said.text("title") or _derived_title(path, contents),
+        title=fields.text("title") or _derived_title(path, contents),
         body=body,
         front_matter=front_matter,
         front_matter_text=block,
-        tags=tuple(dict.fromkeys((*said.tags(), *contents.tags))),
-        aliases=tuple(dict.fromkeys(said.aliases())),
+        tags=tuple(dict.fromkeys((*fields.tags(), *contents.tags))),
+        aliases=tuple(dict.fromkeys(fields.aliases())),
         contents=contents,
-        created=said.moment(CREATED_KEYS),
-        updated=said.moment(UPDATED_KEYS),
+        created=fields.moment(CREATED_KEYS),
+        updated=fields.moment(UPDATED_KEYS),
         content_hash=hashlib.sha256(raw).hexdigest(),
         size=len(raw),
         has_bom=has_bom,
-        further=said.columns(further),
+        further=fields.columns(further),
         warnings=tuple(warnings),
     )
 
@@ -124,7 +124,7 @@ def _link_row(vault: str, path: str, position: int, link: NoteLink, target_path:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _FrontMatterFields:
     """What front matter says under the keys that mean something; what does not fit becomes a warning."""
 
     values: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What has to be published so that a table says what the files say, under ids that make it safe to say it again.
+"""Note changes: the events that bring a table up to date with the files, under ids that make a repeat safe.
 
 The id of an event is made of the row it writes and of the id of the version that it follows. So a run that was killed
 and begins anew gives the same events the same ids, and the bus takes them for what they are: repetitions. And an edit

@@ -1,4 +1,4 @@
-"""A row as the text of its file: the bytes that it was read from, or a file that says the same as the row."""
+"""Note file: a row as the bytes that it was read from, or as a new file with the same content."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def file_of(row: Mapping[str, Any], further: Mapping[str, ColumnType]) -> tuple[
 
 def _meaning(row: Mapping[str, Any], further: Mapping[str, ColumnType]) -> Row:
     """What the row says for itself; headings, hash and size follow from it."""
-    said = {column: row.get(column) for column in (*_MEANT, *further)}
-    said["body"] = said["body"] or ""
-    if isinstance(said["front_matter"], str):
-        said["front_matter"] = _from_json(said["front_matter"])
-    return said
+    meaning = {column: row.get(column) for column in (*_MEANT, *further)}
+    meaning["body"] = meaning["body"] or ""
+    if isinstance(meaning["front_matter"], str):
+        meaning["front_matter"] = _from_json(meaning["front_matter"])
+    return meaning
 
 
 def _from_json(text: str) -> Any:
@@ -78,11 +78,11 @@ def _block(wanted: Row, path: str, further: Mapping[str, ColumnType]) -> str:
     """The row's front matter, with keys for the columns that neither it nor the body nor the file's name says."""
     given, body = wanted["front_matter"], wanted["body"]
     values: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
-    said = parse(path, (front_matter.dump(values) + body).encode(), further)
-    for column in _differences(wanted, said, further, exactly=False):
+    parsed = parse(path, (front_matter.dump(values) + body).encode(), further)
+    for column in _differences(wanted, parsed, further, exactly=False):
         value = wanted[column]
         if column == "tags":
-            value = [tag for tag in value if tag not in said.contents.tags]
+            value = [tag for tag in value if tag not in parsed.contents.tags]
         # Under its own name, which counts before any other key that names it (`STATUS`, `date`): that one stays.
         if column in further:
             values[column] = _in_yaml(further[column], value)

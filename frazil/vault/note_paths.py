@@ -1,4 +1,4 @@
-"""Where rows may be written to: paths from a table are not trusted, and no file is written outside of the folder."""
+"""Note paths: paths from a table are checked, so that no file is written outside of the folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_path(path: str | None) -> str:
 
 
 def collisions(paths: Iterable[str]) -> dict[str, str]:
-    """Paths that cannot stand side by side on every disk, each with the reason."""
+    """Paths that cannot exist together on every file system, each with the reason."""
     same: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         same[folded(path)].append(path)
@@ -97,18 +97,18 @@ class OutputFolder:
         *folders, name = path.split("/")
         at = self._open(folders, make=True)
         # Hidden, so that neither an ingest nor a watch takes it for a note.
-        beside = f".frazil-{secrets.token_hex(8)}"
+        temporary = f".frazil-{secrets.token_hex(8)}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(beside, flags, 0o666, dir_fd=at), "wb") as file:
+            with open(os.open(temporary, flags, 0o666, dir_fd=at), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             crash_point("vault_file_beside")
-            os.rename(beside, name, src_dir_fd=at, dst_dir_fd=at)
+            os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
         except OSError as error:
             with suppress(OSError):
-                os.unlink(beside, dir_fd=at)
+                os.unlink(temporary, dir_fd=at)
             raise PathRefused(f"it cannot be written: {error.strerror}") from error
         finally:
             os.close(at)

@@ -1,4 +1,4 @@
-"""The tables of a vault made to say what its folder says: only what differs is published.
+"""Synchronisation of a folder to its tables: only differences are published.
 
 Notes and links are compared each for itself with what its table has. A run that is killed anywhere, between the two
 tables or inside one, leaves a difference that the next run finds and publishes; what it had published it finds too, or
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from frazil.client.event_bodies import encode
+from frazil.client import encode_json
 from frazil.crash import crash_point
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.declaration import ColumnType
@@ -131,7 +131,7 @@ class VaultSync:
         )
 
     def _notes(self, listing: Listing) -> dict[str, Note]:
-        """All notes that can be read; the others are told in the listing."""
+        """All notes that can be read; the others are in the listing."""
         found: dict[str, tuple[bytes, Note]] = {}
         for path, place in listing.notes.items():
             try:
@@ -164,7 +164,7 @@ class VaultSync:
         )
 
     def _changes_of_links(self, listing: Listing, notes: Mapping[str, Note]) -> tuple[int, list[NoteChange]]:
-        """A new file can be what the links of others meant: all are resolved anew."""
+        """A new file can be the target of existing links: all links are resolved again."""
         index = VaultIndex([*notes, *listing.others, *(skipped.path for skipped in listing.skipped)])
         rows = [row for note in notes.values() for row in note.link_rows(self._vault, index)]
         current = self._tables.versions("links", self._vault)
@@ -188,7 +188,7 @@ class VaultSync:
 
 
 def _check_size(row: Row) -> None:
-    """Refuse here what the gateway would refuse together with all the notes beside it."""
-    size = len(encode(row)) + 1024
+    """Refuse here a note that is too large: the gateway would refuse the whole batch."""
+    size = len(encode_json(row)) + 1024
     if size > MAX_EVENT_BYTES:
         raise Unread(f"as an event it has {size:,} bytes, at most {MAX_EVENT_BYTES:,} are accepted")

@@ -1,11 +1,11 @@
-"""The tables of a vault in a running frazil: declared, read live and published to through its client."""
+"""Tables of a vault, through the client: declared, read live, published to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from frazil.client import Answer, Client, merged
+from frazil.client import Answer, Client, merge_tokens
 from frazil.errors import Conflict, FrazilError, NotFound
 from frazil.events.declaration import ColumnType, table_name
 from frazil.vault.columns import LINK_COLUMNS, LINKS_KEY, NOTE_COLUMNS, NOTES_KEY, further_columns
@@ -33,7 +33,7 @@ class ClientTables:
 
     @staticmethod
     def combined(first: str, second: str) -> str:
-        return merged(first, second)
+        return merge_tokens(first, second)
 
     def declare(self, further: Mapping[str, ColumnType], *, dry_run: bool = False) -> dict[str, ColumnType]:
         """Both tables as a vault needs them, with these columns for front matter added.

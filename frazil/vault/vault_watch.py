@@ -1,4 +1,4 @@
-"""Following a vault: one synchronisation after each burst of edits."""
+"""Vault watch: one synchronisation after each burst of edits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.errors import FrazilError
 from frazil.vault.sync import SyncReport, VaultSync
 
 _SETTLED_MS = 100
-"""An editor that saves by writing beside and renaming is done after this long without another change."""
+"""Quiet time after the last change; editors save by a temporary file and a rename."""
 _LONGEST_MS = 1600
 _AGAIN_MS = 5000
 
@@ -22,7 +22,7 @@ def follow(
 ) -> Iterator[SyncReport]:
     """The report of each synchronisation that found something, until `stop` or Ctrl-C.
 
-    What fails is told to `on_error` and tried again, every few seconds if nothing else happens. The state of the folder
+    Failures go to `on_error` and are tried again, every few seconds if nothing else happens. The state of the folder
     is compared, not the list of edits, so that no edit is missed however they are reported.
     """
     due = True  # what was edited before the watch began

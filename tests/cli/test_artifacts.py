@@ -118,7 +118,7 @@ def test_one_is_checked(run: Run, server: ContractServer) -> None:
     assert server.requests[-1][:2] == ("POST", "/v1/tables/notes/artifacts/previous/verify")
     server.troubles = replies(checked)
     ran = run("artifacts", "verify", "notes", "g2")
-    assert ran.code == 0 and "5 B are what was built" in ran.out
+    assert ran.code == 0 and "5 B are intact" in ran.out
     assert server.requests[-1][:2] == ("POST", "/v1/tables/notes/artifacts/g2/verify")
     fault = {"code": "artifact_file_hash", "reason": "rows.arrow is not what its builder wrote", "file": "rows.arrow"}
     server.troubles = replies({**checked, "ok": False, "faults": [fault]})

@@ -52,8 +52,8 @@ def test_unicode_is_written_as_it_is(run: Run, server: ContractServer) -> None:
 def test_an_answer_is_json_or_text(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=True).show({"a": 1}, lambda body: print("text", body["a"]))
     Output(as_json=False).show({"a": 1}, lambda body: print("text", body["a"]))
-    Output(as_json=True).say([1], "one")
-    Output(as_json=False).say([1], "one")
+    Output(as_json=True).line([1], "one")
+    Output(as_json=False).line([1], "one")
     assert capsys.readouterr().out.splitlines() == ['{"a": 1}', "text 1", "[1]", "one"]
 
 

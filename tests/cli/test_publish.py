@@ -75,7 +75,7 @@ def test_a_run_that_broke_off_goes_on_where_it_was(run: Run, server: ContractSer
     server.troubles = [ok, problem(500, "internal", "broken")]
     ran = run("publish", "t", "e.ndjson")
     assert ran.code == 1
-    assert "broken (5,000 events before are safe)" in ran.err
+    assert "broken (the 5,000 events before are safe)" in ran.err
     ran = run("publish", "t", "e.ndjson")
     assert "5,000 events were published by an earlier run" in ran.out
     assert ran.out.splitlines()[1].startswith("7,000 events in 2 batches")
@@ -164,7 +164,7 @@ def test_standard_input(run: Run, server: ContractServer, monkeypatch: pytest.Mo
     ("name", "content", "word"),
     [
         ("e.ndjson", '{"data": {"a": 1}}\n{"data": \n', "line 2: it is not a JSON object"),
-        ("e.ndjson", '\n{"a": 1}\n', "line 2: it has no `data`; for plain objects add --data-only"),
+        ("e.ndjson", '\n{"a": 1}\n', "line 2: it has no `data`; add --data-only for plain objects"),
         ("e.ndjson", '{"id": null, "data": {}}\n', "line 1: its id is null"),
         ("e.ndjson", "[1]\n", "line 1: it is not a JSON object"),
         ("e.json", "[1", "e.json is not JSON"),

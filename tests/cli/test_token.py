@@ -16,7 +16,6 @@ from frazil.access import AccessControl, id_of
 from frazil.bus.memory import MemoryBus
 from frazil.cli.admin.token import parse_grant, seconds_of
 from frazil.client import Client
-from frazil.client.tokens import Tokens
 from frazil.errors import Denied, InvalidInput, NotFound
 from frazil.gateway.http import listen, serve
 from frazil.lake.catalog import Lake
@@ -123,8 +122,8 @@ CANNOT_BE = [
     (["create", "a", "--grant", "read:notes mask=nothing"], "no column 'nothing' to mask"),
     (["create", "a", "--grant", "read:absent mask=email"], "no table is named 'absent'"),
     (["create", "a", "--grant", "read:notes wher=1"], "is not a grant"),
-    (["create", "a", "--grant", "sql", "--where", "true"], "one grant to read"),
-    (["create", "a", "--grant", "read:a", "--grant", "read:b", "--mask", "x"], "one grant to read"),
+    (["create", "a", "--grant", "sql", "--where", "true"], "exactly one read grant"),
+    (["create", "a", "--grant", "read:a", "--grant", "read:b", "--mask", "x"], "exactly one read grant"),
     (["create", "a", "--grant", "read:notes mask=email", "--mask", "phone"], "has a `mask` already"),
     (["create", "a", "--grant", "sql", "--expires", "soon"], "not a duration"),
     (["rotate", "0123456789ab", "--grace", "-1h"], "not a duration"),
@@ -158,7 +157,7 @@ def test_only_admins(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_client(url: str) -> None:
     with Client(url, ADMIN_TOKEN) as client:
-        tokens = Tokens(client)
+        tokens = client.tokens
         made = tokens.create("a", ["sql", {"scope": "read:notes", "mask": ["email"]}], expires_in_s=60)
         assert tokens.show(made["token"])["id"] == made["id"], "a whole token is not sent in a path"
         assert [entry["id"] for entry in tokens.list()] == [made["id"]]
@@ -167,7 +166,7 @@ def test_the_client(url: str) -> None:
         with pytest.raises(NotFound):
             tokens.show("absent")
     with Client(url, rotated["token"]) as client, pytest.raises(Denied):
-        Tokens(client).list()
+        client.tokens.list()
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_the_best_is_told_promoted_and_forgotten(run: Run, server: ContractServe
     assert ran.code == 0 and "pq sub_dims 2, candidates 100" in ran.out and "--promote" in ran.out, ran.err
     assert json.loads(server.requests[-1][3]) == {"rule": "smallest with recall >= 0.9", "promote": False}
     server.troubles = replies(best)
-    assert "the next build takes it" in run("trial", "best", "notes", "--promote", "--recall", "0.9").out
+    assert "the next build uses it" in run("trial", "best", "notes", "--promote", "--recall", "0.9").out
     server.troubles = replies({"shelf": "main.notes", "forgotten": {"kind": "flat"}})
     assert "flat is forgotten" in run("trial", "best", "notes", "--forget").out
     assert server.requests[-1][:2] == ("DELETE", "/v1/tables/notes/trials/best")
@@ -139,5 +139,5 @@ def test_trials_are_listed(run: Run, server: ContractServer) -> None:
     server.troubles = replies({"trials": [TRIAL]})
     assert "0.9954" in run("trial", "list", "notes").out
     server.troubles = replies({"trials": []})
-    assert "nothing was tried yet" in run("trial", "list", "notes", "--run", "r9").out
+    assert "no trials yet" in run("trial", "list", "notes", "--run", "r9").out
     assert server.requests[-1][2]["run"] == ["r9"]

@@ -54,5 +54,5 @@ def test_errors_name_the_way_out(run: Run, client: DuckClient, tmp_path: Path) -
     assert run("ingest", "vault", "v", "--column", "status").code == 1
     assert run("ingest", "vault", "v").code == 0
     missing = run("export", "vault", "other")
-    assert missing.code == 1 and "there are v" in missing.err
+    assert missing.code == 1 and "the table has v" in missing.err
     assert not (tmp_path / "other").exists()

@@ -101,7 +101,7 @@ def test_alter_drop_and_undrop(run: Run, server: ContractServer) -> None:
     assert json.loads(server.requests[-1][3]) == {"add_columns": {"b": "string"}, "owner": "me"}
     assert "undrop" in run("tables", "drop", "t").out
     assert json.loads(run("tables", "list", "--dropped", "--json").out)["tables"][0]["name"] == "t"
-    assert run("tables", "undrop", "t").out == "table t is back\n"
+    assert run("tables", "undrop", "t").out == "table t is restored\n"
 
 
 def test_status_shows_what_is_degraded_and_why(run: Run, server: ContractServer) -> None:
@@ -196,7 +196,7 @@ def test_a_load_report_counts_its_files(count: int, words: str, capsys: pytest.C
     print_report({"table": "t", "load": "l", "files": files, "snapshot_id": 7, **numbers})
     assert words in capsys.readouterr().out
     print_report({"table": "t", "files": [{"state": "already loaded"}] * count})
-    assert f"nothing to do, {words.removeprefix('from ').removesuffix(' in')} loaded before" in capsys.readouterr().out
+    assert f"nothing to do, {words.removeprefix('from ').removesuffix(' in')} already loaded" in capsys.readouterr().out
 
 
 def test_dead_letters_are_listed_resent_and_discarded(run: Run, server: ContractServer) -> None:

@@ -52,7 +52,7 @@ def test_parameters_in_order_keep_their_value(client: Client, server: QueryServe
     assert server.asked[-1]["parameters"] == ["1.10"]
     client.sql("SELECT 1", [])
     assert "parameters" not in server.asked[-1]
-    with pytest.raises(InvalidInput, match="not a text"):
+    with pytest.raises(InvalidInput, match="not text"):
         client.sql("SELECT ?", "abc")
 
 

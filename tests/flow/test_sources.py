@@ -221,7 +221,7 @@ def test_a_folder_that_is_followed_from_the_terminal(sources: Sources) -> None:
     said("followed: 1 row from 1 file in", 2)
     assert sources.ask(rows) == [["x", 1], ["y", 2]]
     sources.file("followed/c.csv", "who,n", "y,2")
-    said("nothing to do, 1 file loaded before")
+    said("nothing to do, 1 file already loaded")
     sources.file("followed/d.csv", "who,n", "y,many", "z")
     said("Error:")
     sources.file("followed/e.csv", "who,n", "z,3")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from frazil.errors import FrazilError
 from frazil.runtime.data_dir import DataDir
-from frazil.runtime.embedded_parts import STOP_ORDER, embedded_parts
+from frazil.runtime.embedded_parts import STOP_ORDER, supervised_parts
 from frazil.runtime.supervisor import PartState, SupervisedPart, Supervisor, end_leftovers
 from frazil.settings import load
 
@@ -36,7 +36,7 @@ def main() -> int:
     data.prepare()
     lock = data.lock()
     print(f"ended {end_leftovers(data)}", flush=True)
-    parts, facts = embedded_parts(settings, data)
+    parts, facts = supervised_parts(settings, data)
     stand_in = str(Path(__file__).with_name("stand_in.py"))
 
     def replaced(part: SupervisedPart) -> SupervisedPart:

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from frazil.client import Answer, Receipt
+from frazil.client import Answer, PublishReceipt
 from frazil.errors import Conflict, NotFound
 from frazil.events import Token
 from frazil.events.declaration import parse_table
@@ -52,9 +52,11 @@ class DuckClient:
         self.table(name)["columns"] |= add_columns
         self.log.columns["notes"] = dict(self.table(name)["columns"])
 
-    def publish(self, table: str, events: Sequence[Mapping[str, Any]]) -> Receipt:
+    def publish(self, table: str, events: Sequence[Mapping[str, Any]]) -> PublishReceipt:
         self.log.publish(_which(table), events)  # type: ignore[arg-type]
-        return Receipt(table, len(events), 0, str(Token.of(table, "stream", len(self.log.events(_which(table))))))
+        return PublishReceipt(
+            table, len(events), 0, str(Token.of(table, "stream", len(self.log.events(_which(table)))))
+        )
 
     def visibility(self, token: str, wait_s: float = 0.0) -> dict[str, Any]:
         return {"visible": True}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from frazil.client.event_bodies import NDJSON, event_batches
+from frazil.client import NDJSON, event_batches
 from frazil.events.declaration import parse_table
 from frazil.events.decoding import Limits, decode_events
 from frazil.vault.columns import LINK_COLUMNS, LINKS_KEY, NOTE_COLUMNS, NOTES_KEY

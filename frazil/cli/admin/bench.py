@@ -19,12 +19,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Rounds = Annotated[int, typer.Option(min=1, help="How often ours and the control take turns; the medians count.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds of frazil and the control, in turns; medians are reported.")]
 
-WithDlt = Annotated[bool, typer.Option("--dlt/--no-dlt", help="Whether dlt takes its turn too.")]
+WithDlt = Annotated[bool, typer.Option("--dlt/--no-dlt", help="Measure dlt too.")]
 Cache = Annotated[
     Path | None,
-    typer.Option(help="Where the environment of dlt is made and kept; without it, it is gone after the run."),
+    typer.Option(help="Folder for the environment of dlt. Default: a temporary one."),
 ]
 
 
@@ -65,17 +65,17 @@ def growth(
     measured: Annotated[int, typer.Option(min=1, help="Commits of each that are measured.")] = 50,
     as_json: AsJson = True,
 ) -> None:
-    """Seconds of a commit to a table with many commits behind it, against one with few."""
+    """Seconds of a commit to a table with many commits, against one with few."""
     _measure("growth", commits=commits, young=young, measured=measured)
 
 
 @app.command()
 def memory(
     events: Annotated[int, typer.Option(min=1, help="Events published before it is measured.")] = 20_000,
-    idle_seconds: Annotated[float, typer.Option(min=0, help="How long it rests before it is measured.")] = 10.0,
+    idle_seconds: Annotated[float, typer.Option(min=0, help="Seconds of rest before the measurement.")] = 10.0,
     as_json: AsJson = True,
 ) -> None:
-    """Bytes of the whole embedded group when idle, against a bare Spark session."""
+    """Memory of all parts when idle, against a bare Spark session."""
     _measure("memory", events=events, idle_seconds=idle_seconds)
 
 
@@ -85,10 +85,10 @@ def query(
     tail: Annotated[int, typer.Option(min=1, help="Events on top of them that are not committed.")] = 5_000,
     rounds: Rounds = 4,
     asks: Annotated[int, typer.Option(min=1, help="Queries of each kind in a round.")] = 50,
-    seconds: Annotated[float, typer.Option(min=0.5, help="How long clients ask side by side in a round.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Seconds that clients query in parallel in a round.")] = 10.0,
     as_json: AsJson = True,
 ) -> None:
-    """Live SQL over HTTP, alone, side by side and beside bombs, against plain DuckDB on the same files."""
+    """Live SQL over HTTP, alone, in parallel and next to heavy queries, against plain DuckDB on the same files."""
     _measure("query", rows=rows, tail=tail, rounds=rounds, asks=asks, seconds=seconds)
 
 
@@ -110,7 +110,7 @@ def csv(
     dlt: WithDlt = True,
     cache: Cache = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Instead: the most memory of `frazil up` while it loads a large file.")
+        bool, typer.Option("--memory", help="Instead: peak memory of `frazil up` while it loads a large file.")
     ] = False,
     gigabytes: Annotated[float, typer.Option(min=0.001, help="How large that file is.")] = 5.0,
     as_json: AsJson = True,
@@ -152,13 +152,11 @@ def entity(
 
 Vectors = Annotated[int, typer.Option(min=1_000, help="Vectors of 768 numbers, each of a real sentence.")]
 WithControls = Annotated[
-    bool, typer.Option("--controls/--no-controls", help="Whether LanceDB, DuckDB VSS and faiss HNSW take their turns.")
+    bool, typer.Option("--controls/--no-controls", help="Measure LanceDB, DuckDB VSS and faiss HNSW too.")
 ]
 VectorCache = Annotated[
     Path | None,
-    typer.Option(
-        help="Where vectors, controls and their indexes are made and kept; without it, they are gone after the run."
-    ),
+    typer.Option(help="Folder for vectors, controls and indexes. Default: a temporary one."),
 ]
 
 
@@ -168,7 +166,7 @@ def search(
     rounds: Rounds = 3,
     controls: WithControls = True,
     http: Annotated[
-        bool, typer.Option("--http/--no-http", help="Whether POST /v1/search is measured too, on the whole product.")
+        bool, typer.Option("--http/--no-http", help="Measure POST /v1/search too, on the whole product.")
     ] = True,
     seconds: Annotated[float, typer.Option(min=0.5, help="How long 8 clients search over HTTP.")] = 10.0,
     cache: VectorCache = None,
@@ -217,7 +215,7 @@ def _measure(benchmark: str, **options: Any) -> None:
 
 
 def _module(name: str) -> Any:
-    """A module of `benchmarks/`, which stands beside the package in a clone and is not installed with it."""
+    """A module of `benchmarks/`, which is next to the package in a clone and is not installed."""
     clone = Path(frazil.__file__).parent.parent
     if not (clone / "benchmarks" / "__init__.py").is_file():
         raise Misconfigured(

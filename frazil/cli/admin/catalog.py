@@ -15,23 +15,26 @@ from frazil.cli.verb import local_verb
 if TYPE_CHECKING:
     from frazil.settings import Settings
 
-app = typer.Typer(help="Look after the catalog of tables.", no_args_is_help=True)
+app = typer.Typer(help="Repair the catalog of tables.", no_args_is_help=True)
 
 # Whoever declares a table writes its first file and then its row of the catalog, within a second or so.
 _SETTLED_SECONDS = 60.0
 _NOT_IN_THE_WAREHOUSE = (
-    {"what": "tokens and grants", "hint": "make them anew: frazil token create; the admin token is in the data folder"},
-    {"what": "jobs that were asked for", "hint": "ask again: frazil compact, frazil ingest, …"},
+    {
+        "what": "tokens and grants",
+        "hint": "create them again: frazil token create; the admin token is in the data folder",
+    },
+    {"what": "submitted jobs", "hint": "submit them again: frazil compact, frazil ingest, …"},
     {
         "what": "records of bulk loads (lineage, and which files were loaded)",
-        "hint": "the newest 64 loads of a table stay known to the table itself; a file loaded before those loads again",
+        "hint": "a table knows its newest 64 loads; a file of an earlier load would be loaded again",
     },
 )
 
 
 @app.callback()
 def _of_the_catalog() -> None:
-    """Look after the catalog of tables."""
+    """Repair the catalog of tables."""
 
 
 @app.command()
@@ -46,8 +49,7 @@ def repair(
     What the catalog has stays as it is, and no file of a table is changed.
     """
     from frazil.lake.recovery import repair_catalog
-    from frazil.runtime import open_journal, open_the_lake
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir, open_journal, open_the_lake
 
     settings = options.settings()
     in_use = DataDir(settings.data_dir).is_locked() or settings.catalog_file is None
@@ -88,7 +90,7 @@ def _print_tables(tables: list[dict[str, Any]], settings: Settings, *, dry_run: 
         for words in _notes(table):
             out.print(f"{escape(table['name'])}: {escape(words)}", soft_wrap=True)
     if any(table["state"] == "registered" for table in tables):
-        out.print("\nWhat the warehouse does not hold:" if not dry_run else "\nWhat the warehouse does not hold, then:")
+        out.print("\nNot in the warehouse, and lost:" if not dry_run else "\nNot in the warehouse, and lost then:")
         for lost in _NOT_IN_THE_WAREHOUSE:
             out.print(f"  {lost['what']}: {lost['hint']}", markup=False, soft_wrap=True)
 
@@ -96,7 +98,7 @@ def _print_tables(tables: list[dict[str, Any]], settings: Settings, *, dry_run: 
 def _notes(table: dict[str, Any]) -> list[str]:
     notes = [table["note"]] if table["note"] else []
     if table["unreadable"]:
-        notes.append(f"{len(table['unreadable'])} metadata files cannot be read, {table['unreadable'][0]} for one")
+        notes.append(f"{len(table['unreadable'])} metadata files cannot be read, for example {table['unreadable'][0]}")
     if table["rivals"]:
-        notes.append(f"{table['metadata']} was taken; {', '.join(table['rivals'])} may have been the last as well")
+        notes.append(f"{table['metadata']} was used; {', '.join(table['rivals'])} may be the newest too")
     return notes

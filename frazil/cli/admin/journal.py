@@ -1,4 +1,4 @@
-"""`frazil journal`: what was committed and what failed."""
+"""`frazil journal`: commits and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`frazil repair`: the decisions that only a person may take."""
+"""`frazil repair`: repairs that need a decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from frazil.client import Client
 
 
-app = typer.Typer(help="Go on after the bus or a table lost something.", no_args_is_help=True)
+app = typer.Typer(help="Continue after the bus or a table lost data.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 
 
@@ -24,12 +24,12 @@ def bus(
     output: Output,
     table: Name,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Yes: what the bus no longer has is lost, go on from what it has.")
+        bool, typer.Option("--accept-loss", help="Accept the loss of events that the bus no longer has.")
     ] = False,
 ) -> None:
-    """Go on although events between the table and the bus are gone, or the bus is another one.
+    """Continue although events between the table and the bus are lost, or the bus was replaced.
 
-    Without --accept-loss it only tells exactly which events would be given up.
+    Without --accept-loss it only lists the events that would be lost.
     """
     output.show(client.repair_table(table, "bus", accept_loss=accept_loss), _print_repair)
 
@@ -37,7 +37,7 @@ def bus(
 @app.command()
 @verb
 def watermark(client: Client, output: Output, table: Name) -> None:
-    """Go on with a table that was rolled back by hand: its snapshot says which events it has."""
+    """Continue with a table that was rolled back by hand, from the watermark of its snapshot."""
     output.show(client.repair_table(table, "watermark"), _print_repair)
 
 

@@ -1,4 +1,4 @@
-"""`frazil token`: hand out tokens, see them, replace their secrets, and end them."""
+"""`frazil token`: access tokens created, listed, rotated and revoked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frazil.errors import InvalidInput
 if TYPE_CHECKING:
     from frazil.client import Client
 
-app = typer.Typer(help="Hand out tokens, see them, replace their secrets, and end them.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, rotate and revoke access tokens.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The token's id, or its prefix frz_….")]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -30,7 +30,7 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw]?)\Z")
 def create(
     options: SharedOptions,
     output: Output,
-    name: Annotated[str, typer.Argument(help="Who uses the token, and what for.")],
+    name: Annotated[str, typer.Argument(help="A name for the token: its user and purpose.")],
     grant: Annotated[
         list[str],
         typer.Option(
@@ -39,15 +39,15 @@ def create(
             "Also: 'read:TABLE where=\"CONDITION\" mask=COLUMN,COLUMN:hash'. Repeat it for more.",
         ),
     ],
-    where: Annotated[str | None, typer.Option(help="Show only these rows of the one table that is granted.")] = None,
+    where: Annotated[str | None, typer.Option(help="Limit the one granted table to these rows.")] = None,
     mask: Annotated[
         str | None, typer.Option(metavar="COLUMN[:null|hash|hash(DOMAIN)|redact],…", help="Hide columns of that table.")
     ] = None,
-    expires: Annotated[str | None, typer.Option(metavar="30d", help="End by itself after s, m, h, d or w.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests a second.", show_default="as the settings say")] = None,
-    burst: Annotated[int | None, typer.Option(help="Requests at once.", show_default="as the settings say")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="30d", help="Expire after this time: s, m, h, d or w.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second.", show_default="from the settings")] = None,
+    burst: Annotated[int | None, typer.Option(help="Requests at once.", show_default="from the settings")] = None,
 ) -> None:
-    """Make a token. Its secret is printed here, on standard output, and never again."""
+    """Create a token. Its secret is printed once, on standard output."""
     grants = _restricted([parse_grant(text) for text in grant], where, mask)
     expires_in_s = seconds_of(expires) if expires else None
     with options.connect() as client:
@@ -61,9 +61,9 @@ def create(
 def list_(
     client: Client,
     output: Output,
-    all_: Annotated[bool, typer.Option("--all", help="Also those that are expired or revoked.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also expired and revoked tokens.")] = False,
 ) -> None:
-    """The tokens that work, the newest first. The file admin.token is not among them."""
+    """List active tokens, the newest first, without admin.token."""
     tokens = [token for token in client.tokens.list() if all_ or token["state"] == "active"]
     output.show({"tokens": tokens}, lambda _: _print_tokens(tokens))
 
@@ -71,16 +71,16 @@ def list_(
 @app.command()
 @verb
 def show(client: Client, output: Output, token_id: Id) -> None:
-    """Everything about one token but its secret."""
+    """Show one token without its secret."""
     output.show(client.tokens.show(token_id), _print_token)
 
 
 @app.command()
 @verb
 def revoke(client: Client, output: Output, token_id: Id) -> None:
-    """End a token for good. Every gateway refuses it within 5 seconds."""
+    """Revoke a token permanently. Every gateway refuses it within 5 seconds."""
     token = client.tokens.revoke(token_id)
-    output.say(token, f"token {token['id']} ({token['name']}) is revoked")
+    output.line(token, f"token {token['id']} ({token['name']}) is revoked")
 
 
 @app.command()
@@ -91,7 +91,7 @@ def rotate(
     token_id: Id,
     grace: Annotated[str, typer.Option(metavar="1h", help="How much longer the old secret works.")] = "0s",
 ) -> None:
-    """Give a token a new secret. It is printed here, on standard output, and never again."""
+    """Give a token a new secret. It is printed once, on standard output."""
     grace_s = seconds_of(grace)
     with options.connect() as client:
         token = client.tokens.rotate(token_id, grace_s=grace_s)
@@ -124,13 +124,13 @@ def seconds_of(text: str) -> float:
 
 
 def _restricted(grants: list[dict[str, Any]], where: str | None, mask: str | None) -> list[dict[str, Any]]:
-    """The grants with --where and --mask put to the only one to read that there is."""
+    """The grants, with --where and --mask added to the only read grant."""
     if where is None and mask is None:
         return grants
     reading = [grant for grant in grants if grant["scope"].startswith("read:")]
     if len(reading) != 1:
         raise InvalidInput(
-            f"--where and --mask belong to one grant to read, and there are {len(reading)}",
+            f"--where and --mask need exactly one read grant; there are {len(reading)}",
             code="bad_grant",
             hint="write them into the grant: --grant 'read:notes where=\"…\" mask=email'",
         )
@@ -157,7 +157,7 @@ def _bad_grant(text: str, *, hint: str) -> InvalidInput:
 def _hand_out(output: Output, token: dict[str, Any], words: str) -> None:
     """The secret on standard output, for a pipe or a file; what is for people on standard error."""
     print(words, file=sys.stderr)
-    print("keep it safe: this is the only time it is shown", file=sys.stderr)
+    print("keep it safe: it is shown only once", file=sys.stderr)
     output.show(token, lambda _: print(token["token"], flush=True))
 
 
@@ -173,7 +173,7 @@ def _print_tokens(tokens: list[dict[str, Any]]) -> None:
         ]
         for token in tokens
     ]
-    listing(("id", "name", "state", "grants", "expires", "last used"), rows, none="no tokens but admin.token")
+    listing(("id", "name", "state", "grants", "expires", "last used"), rows, none="no tokens except admin.token")
 
 
 def _print_token(token: dict[str, Any]) -> None:

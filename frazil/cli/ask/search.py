@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from frazil.client import SearchAnswer, SearchHit
 
 RETRY_S = 10.0
-"""Who waits at a terminal wants to know."""
+"""Default `when_behind` at a terminal."""
 _MOST_CHARACTERS = 160
 
 
@@ -48,8 +48,8 @@ def search(
     k: Annotated[
         int | None, typer.Option("--k", "-k", min=1, max=MAX_K, help="How many.", show_default=str(DEFAULT_K))
     ] = None,
-    offset: Annotated[int | None, typer.Option(min=0, max=MAX_OFFSET, help="Leave out the first so many.")] = None,
-    min_score: Annotated[float | None, typer.Option(help="Leave out what scores less.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, max=MAX_OFFSET, help="Skip this many hits.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out hits with a lower score.")] = None,
     filter: Annotated[
         str | None, typer.Option("--filter", metavar="SQL", help="A condition over the columns: year > 2020")
     ] = None,
@@ -59,15 +59,16 @@ def search(
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="COLUMN,…", help="Show these columns of the rows.")
     ] = None,
-    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Search as this profile says.")] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Search with this profile.")] = None,
     vector: Annotated[
-        Path | None, typer.Option("--vector", metavar="FILE", help="A JSON list of numbers to be near to.")
+        Path | None,
+        typer.Option("--vector", metavar="FILE", help="A file with the query vector: a JSON list of numbers."),
     ] = None,
     freshness: Annotated[
-        Freshness, typer.Option(help="Everything that was received, or what is committed.")
+        Freshness, typer.Option(help="live: everything received; committed: the newest snapshot.")
     ] = DEFAULT_FRESHNESS,
     min_token: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Include, or wait for, the write of this token.")
+        str | None, typer.Option(metavar="TOKEN", help="Include, or wait for, the writes of this token.")
     ] = None,
     timeout: Annotated[
         float | None,
@@ -75,13 +76,13 @@ def search(
             "--timeout",
             min=MIN_TIMEOUT_S,
             max=MAX_TIMEOUT_S,
-            help="Seconds that it may take.",
+            help="Time limit in seconds.",
             show_default=f"{DEFAULT_TIMEOUT_S:g}",
         ),
     ] = None,
     when_behind: Annotated[
         WhenBehind | None,
-        typer.Option(help="What to do if more is new than can be searched.", show_default="error"),
+        typer.Option(help="What to do if there are too many new rows to search.", show_default="error"),
     ] = None,
 ) -> None:
     """Search a table: `frazil search notes "green tea"`."""

@@ -1,4 +1,4 @@
-"""`frazil sql`: ask one SELECT, or many at a prompt."""
+"""`frazil sql`: one SELECT, or a prompt."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ from frazil.requests import (
 from frazil.requests import Format as WireFormat
 
 if TYPE_CHECKING:
-    from frazil.client import Client
-    from frazil.client.sql import Written
+    from frazil.client import Client, EncodedAnswer
 
 RETRY_S = 10.0
-"""Who waits at a terminal wants to know."""
+"""Default `when_behind` at a terminal."""
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SUFFIXES = {
     ".json": "json",
@@ -59,20 +58,21 @@ def sql(
             "--param",
             metavar="[NAME=]VALUE",
             help="The next ? or the $NAME of the query. 5, 1.5, true, null and [1, 2] are read as JSON, "
-            "what else as text.",
+            "everything else as text.",
         ),
     ] = None,
     format: Annotated[
         Format | None, typer.Option("--format", help="How to write the rows.", show_default="table")
     ] = None,
     destination: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file; its name tells the format.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to a file; its name selects the format."),
     ] = None,
     freshness: Annotated[
-        Freshness, typer.Option(help="Everything that was received, or the newest snapshot.")
+        Freshness, typer.Option(help="live: everything received; committed: the newest snapshot.")
     ] = DEFAULT_FRESHNESS,
     min_token: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Include, or wait for, the write of this token.")
+        str | None, typer.Option(metavar="TOKEN", help="Include, or wait for, the writes of this token.")
     ] = None,
     as_of: Annotated[
         list[str] | None,
@@ -80,7 +80,8 @@ def sql(
     ] = None,
     snapshot: Annotated[list[str] | None, typer.Option(metavar="TABLE=ID", help="As it was at this snapshot.")] = None,
     max_rows: Annotated[
-        int | None, typer.Option(min=1, max=MAX_ROWS, help="At most so many rows.", show_default=str(DEFAULT_MAX_ROWS))
+        int | None,
+        typer.Option(min=1, max=MAX_ROWS, help="At most this many rows.", show_default=str(DEFAULT_MAX_ROWS)),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -88,16 +89,16 @@ def sql(
             "--timeout",
             min=MIN_TIMEOUT_S,
             max=MAX_TIMEOUT_S,
-            help="Seconds that the query may take.",
+            help="Time limit of the query in seconds.",
             show_default=f"{DEFAULT_TIMEOUT_S:g}",
         ),
     ] = None,
     when_behind: Annotated[
         WhenBehind | None,
-        typer.Option(help="What to do if more was received than a live answer can hold.", show_default="error"),
+        typer.Option(help="What to do if there are too many uncommitted events.", show_default="error"),
     ] = None,
 ) -> None:
-    """Ask in SQL. Without a query: a prompt with history and completion."""
+    """Run SQL. Without a query: a prompt with history and completion."""
     words: dict[str, Any] = {
         "freshness": freshness,
         "min_token": min_token,
@@ -120,7 +121,7 @@ def sql(
     parameters = _parameters(param or ())
     with options.connect(retry_s=RETRY_S) as client:
         try:
-            written = asked(client, query, parameters, wanted, words)
+            written = run_query(client, query, parameters, wanted, words)
         except KeyboardInterrupt:
             print("cancelled", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -131,16 +132,16 @@ def sql(
         _store(written, destination)
     else:
         print_written(written, wanted)
-    warn_if_truncated(written, "add --max-rows, up to 1000000, or a LIMIT that you mean")
+    warn_if_truncated(written, "add --max-rows, up to 1000000, or a LIMIT")
 
 
-def asked(client: Client, query: str, parameters: Any, format: str, words: dict[str, Any]) -> Written:
+def run_query(client: Client, query: str, parameters: Any, format: str, words: dict[str, Any]) -> EncodedAnswer:
     """The answer, in the format that is to be shown or stored."""
     wire: Any = "json" if format == "table" else format
     return client.sql_written(query, parameters, format=wire, **words)
 
 
-def print_written(written: Written, format: str) -> None:
+def print_written(written: EncodedAnswer, format: str) -> None:
     """Print the answer. A program gets the bytes as they are; on a terminal nothing in them may steer it."""
     if format == "table":
         print_answer(written.facts)
@@ -150,19 +151,19 @@ def print_written(written: Written, format: str) -> None:
         sys.stdout.buffer.flush()
     elif format == "arrow":
         raise InvalidInput(
-            "an Arrow stream is not for a terminal", code="not_for_a_terminal", hint="add --output FILE.arrow"
+            "an Arrow stream cannot be shown on a terminal", code="not_for_a_terminal", hint="add --output FILE.arrow"
         )
     else:
         print(printable(written.content.decode(errors="replace").replace("\r\n", "\n"), keep="\n\t").rstrip("\n"))
 
 
-def warn_if_truncated(written: Written, hint: str) -> None:
+def warn_if_truncated(written: EncodedAnswer, hint: str) -> None:
     if written.facts.get("truncated"):
         print(f"There are more rows than these {written.facts.get('row_count', 0):,}.", file=sys.stderr)
         print(f"Try:   {hint}", file=sys.stderr)
 
 
-def _store(written: Written, output: Path) -> None:
+def _store(written: EncodedAnswer, output: Path) -> None:
     try:
         output.write_bytes(written.content)
     except OSError as error:
@@ -172,7 +173,7 @@ def _store(written: Written, output: Path) -> None:
 
 def _query(text: str | None, file: Path | None) -> str:
     if text is not None and file is not None:
-        raise InvalidInput("there are two queries", code="two_queries", hint="give the query, or --file")
+        raise InvalidInput("there are two queries", code="two_queries", hint="use the query or --file")
     if file is not None:
         try:
             text = file.read_text(encoding="utf-8")
@@ -187,7 +188,9 @@ def _query(text: str | None, file: Path | None) -> str:
 
 def _format(format: Format | None, output: Path | None, *, as_json: bool) -> str:
     if as_json and format not in (None, "json"):
-        raise InvalidInput(f"--json and --format {format}", code="two_formats", hint="choose one of them")
+        raise InvalidInput(
+            f"--json and --format {format} exclude each other", code="two_formats", hint="use one of them"
+        )
     if as_json:
         return "json"
     if output is None:
@@ -195,7 +198,9 @@ def _format(format: Format | None, output: Path | None, *, as_json: bool) -> str
     found = format or _SUFFIXES.get(output.suffix.lower())
     if found in (None, "table"):
         raise InvalidInput(
-            f"in which format is {output} to be written?", code="no_format", hint="add --format json|ndjson|csv|arrow"
+            f"{output} needs a file format",
+            code="no_format",
+            hint="add --format json|ndjson|csv|arrow",
         )
     return str(found)
 
@@ -204,9 +209,9 @@ def _parameters(given: Sequence[str]) -> list[Any] | dict[str, Any] | None:
     named = [found for text in given if (found := _NAMED.fullmatch(text))]
     if named and len(named) < len(given):
         raise InvalidInput(
-            "some parameters have a name and some have none",
+            "some parameters have a name and some do not",
             code="bad_parameters",
-            hint="name all, or none; a text with a = in it is written in quotes: --param '\"a=b\"'",
+            hint="name all or none; quote text that contains =: --param '\"a=b\"'",
         )
     if named:
         return {found[1]: _value(found[2]) for found in named}

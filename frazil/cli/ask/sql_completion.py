@@ -1,4 +1,4 @@
-"""What the prompt knows about SQL: where a statement ends, and which names and words may come next."""
+"""Completion at the SQL prompt: the end of a statement, and the names and keywords that may come next."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESERVED = frozenset(
     unique unpack unpivot using variadic verbose when where window with
     """.split()
 )
-"""What DuckDB takes for a word of its own where a column stands alone; `at` is one that people choose as a name."""
+"""Keywords that DuckDB does not accept as a bare column name; `at` is a common column name."""
 SYSTEM_COLUMNS = ("_seq", "_id", "_op", "_ts", "_received_at", "_actor", "_source", "_workspace")
 KEPT_SECONDS = 30.0
 
@@ -71,23 +71,23 @@ class CompletionNames:
 
     tables: Callable[[], Sequence[Mapping[str, Any]]]
     _known: dict[str, list[str]] = field(default_factory=dict)
-    _asked_at: float = field(default=float("-inf"))
+    _read_at: float = field(default=float("-inf"))
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def columns(self) -> dict[str, list[str]]:
         """The columns of every table, by its name."""
         with self._asking:
-            if time.monotonic() - self._asked_at > KEPT_SECONDS:
+            if time.monotonic() - self._read_at > KEPT_SECONDS:
                 try:
                     found = self.tables()
                     self._known = {str(table["name"]): list(table.get("columns") or {}) for table in found}
                 except FrazilError:
-                    pass  # the next query tells what is wrong; until then what was known is offered
-                self._asked_at = time.monotonic()
+                    pass  # the next query shows the error; until then the known names are offered
+                self._read_at = time.monotonic()
             return self._known
 
     def forget(self) -> None:
-        self._asked_at = float("-inf")
+        self._read_at = float("-inf")
 
 
 class SqlCompleter(Completer):

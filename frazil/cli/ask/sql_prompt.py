@@ -16,7 +16,7 @@ from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from frazil.cli.ask.sql import asked, print_written, warn_if_truncated
+from frazil.cli.ask.sql import print_written, run_query, warn_if_truncated
 from frazil.cli.ask.sql_completion import CompletionNames, SqlCompleter, is_complete
 from frazil.cli.listing import table_of
 from frazil.cli.output import console, print_error
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "ndjson", "csv")
 MAX_ROWS = 1_000
-"""What a prompt shows of an answer, if nothing else was said."""
+"""Rows that the prompt shows by default."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Command:
 
 
 class Session:
-    """What was set at the prompt, and the client that asks."""
+    """Settings of the prompt, and its client."""
 
     def __init__(self, client: Client, words: dict[str, Any], format: str) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class Session:
         self.ended = False
 
     def enter(self, text: str) -> None:
-        """Do what was typed. Whatever goes wrong is printed, and the prompt comes back."""
+        """Run the input. Errors are printed, and the prompt returns."""
         text = text.strip()
         try:
             if text.startswith("."):
@@ -69,7 +69,7 @@ class Session:
 
     def _query(self, text: str) -> None:
         begun = time.monotonic()
-        written = asked(self._client, text, None, self._format, self._words)
+        written = run_query(self._client, text, None, self._format, self._words)
         seconds = time.monotonic() - begun
         self._token = str(written.facts.get("token") or self._token)
         print_written(written, self._format)
@@ -151,7 +151,7 @@ COMMANDS = {
     ),
     ".as_of": Command(Session.as_of, "TIME|now", "Ask as it was then; ISO 8601 with a zone.", ("now",)),
     ".format": Command(Session.format, "|".join(FORMATS), "How answers are shown.", FORMATS),
-    ".max_rows": Command(Session.max_rows, "N", "At most so many rows of an answer."),
+    ".max_rows": Command(Session.max_rows, "N", "At most this many rows of an answer."),
     ".timer": Command(Session.timer, "[on|off]", "Say how long answers take.", ("on", "off")),
     ".token": Command(Session.token, "", "The whole token of the last answer, for --min-token."),
     ".quit": Command(Session.quit, "", "Leave; Ctrl-D does too."),

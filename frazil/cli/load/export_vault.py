@@ -31,8 +31,8 @@ def vault(
 ) -> None:
     """Write the current notes of a vault as Markdown files.
 
-    Files that are there with other content stay as they are, unless --force says otherwise; rows whose paths would lead
-    out of the folder are refused. What was left alone is told, and the command then ends with 1.
+    Existing files with other content are kept, except with --force. Rows whose paths lead out of the folder are
+    refused. Refused rows are listed, and the exit code is then 1.
     """
     from frazil.vault import ClientTables, export_notes
 
@@ -44,7 +44,7 @@ def vault(
         raise NotFound(
             f"the table has no notes of a vault {vault_name!r}",
             code="no_such_vault",
-            hint=f"give --vault; there are {', '.join(known[:20])}" if known else "nothing is ingested yet",
+            hint=f"add --vault; the table has {', '.join(known[:20])}" if known else "ingest a vault first",
         )
     report = export_notes(
         tables.rows(vault_name), folder, vault_name, further, force=force, delete=delete, dry_run=dry_run

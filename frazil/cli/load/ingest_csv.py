@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.load.jobs import progress
+from frazil.cli.job import await_job, run_job
 from frazil.cli.options import SharedOptions
 from frazil.cli.output import Output, counted, print_error, print_facts
 from frazil.cli.verb import verb
@@ -33,14 +33,18 @@ def csv(
     options: SharedOptions,
     output: Output,
     paths: Annotated[list[str], typer.Argument(metavar="PATH|GLOB|DIR", help="Files, patterns or folders.")],
-    table: Annotated[str, typer.Option("--table", metavar="TABLE", help="Made from the files if it is not there.")],
+    table: Annotated[
+        str, typer.Option("--table", metavar="TABLE", help="The table; created from the files if it does not exist.")
+    ],
     mode: Annotated[str, typer.Option(help="append, or replace all rows of the table.")] = "append",
-    delimiter: Annotated[str | None, typer.Option(help="Found out if left out; `tab` for a tab.")] = None,
-    quote: Annotated[str | None, typer.Option(help='Found out if left out; "" if nothing is quoted.')] = None,
-    escape: Annotated[str | None, typer.Option(help="Only if quotes are escaped instead of doubled.")] = None,
-    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 has the names.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Found out if left out, as in latin-1.")] = None,
-    null: Annotated[list[str] | None, typer.Option("--null", help="A word that means no value, as NA.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Detected by default; `tab` for a tab.")] = None,
+    quote: Annotated[str | None, typer.Option(help='Detected by default; "" if nothing is quoted.')] = None,
+    escape: Annotated[str | None, typer.Option(help="Only if quotes are escaped, not doubled.")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has the column names.")
+    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Detected by default; as in latin-1.")] = None,
+    null: Annotated[list[str] | None, typer.Option("--null", help="A word that means null, as NA.")] = None,
     column: Annotated[
         list[str] | None, typer.Option("--column", metavar="NAME=TYPE", help="Declare a type instead of inferring it.")
     ] = None,
@@ -48,14 +52,14 @@ def csv(
         list[str] | None,
         typer.Option("--check", metavar="NAME=JSON", help='A check, as in amount=\'{"range": {"min": 0}}\'.'),
     ] = None,
-    max_bad: Annotated[str, typer.Option(help="Bad records that a load may have: a number, or as in 5%.")] = "5%",
+    max_bad: Annotated[str, typer.Option(help="Bad records that a load may have: a number or a share, as 5%.")] = "5%",
     upload: Annotated[
-        bool | None, typer.Option("--upload/--no-upload", help="Send the files. Default: only to a frazil elsewhere.")
+        bool | None, typer.Option("--upload/--no-upload", help="Upload the files. Default: only to a remote frazil.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and load what is dropped there or changes.")] = False,
-    timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for a load.")] = 86_400.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and load new and changed files.")] = False,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a load.")] = 86_400.0,
 ) -> None:
-    """Load CSV files: dialect and types found out, bad records quarantined, a file loaded twice counts once."""
+    """Load CSV files: dialect and types are detected, bad records quarantined, known files skipped."""
     columns = _columns(column or [], check or [])
     wanted: dict[str, Any] = {
         "mode": mode,
@@ -74,7 +78,7 @@ def csv(
             raise InvalidInput(
                 "an upload cannot declare columns",
                 code="bad_load",
-                hint=f"declare the table first: frazil tables create {table} --column …",
+                hint=f"create the table first: frazil tables create {table} --column …",
             )
         load = _CsvLoad(client, output, table, wanted if remote else {**wanted, "columns": columns}, remote, timeout)
         if watch:
@@ -82,7 +86,7 @@ def csv(
         elif files := expanded(paths):
             load(files)
         else:
-            raise NotFound(f"no file is at {' '.join(paths)}", code="no_such_file", hint="look at the path")
+            raise NotFound(f"there is no file at {' '.join(paths)}", code="no_such_file", hint="check the path")
 
 
 class _CsvLoad:
@@ -101,17 +105,14 @@ class _CsvLoad:
     def __call__(self, files: list[str]) -> None:
         """Load, wait and report. An upload is a load for each file."""
         if not self._upload:
-            self._wait(self._client.load_csv(self._table, files, **self._options))
+            body = {"table": self._table, "files": files, **self._options}
+            run_job(self._client, self._output, "csv", body, print_report, timeout=self._timeout)
             return
         for number, file in enumerate(files):
             # Only the first file replaces what was there before.
             mode = {} if number == 0 else {"mode": "append"}
-            self._wait(self._client.upload_csv(self._table, file, **{**self._options, **mode}))
-
-    def _wait(self, job: dict[str, Any]) -> None:
-        with progress(self._output) as on_progress:
-            done = self._client.wait_for_job(job["id"], timeout_s=self._timeout, tell=on_progress)
-        self._output.show(done, print_report)
+            job = self._client.loads.upload_csv(self._table, file, **{**self._options, **mode})
+            await_job(self._client, self._output, job, print_report, timeout=self._timeout)
 
 
 def print_report(done: dict[str, Any]) -> None:
@@ -119,7 +120,7 @@ def print_report(done: dict[str, Any]) -> None:
     loaded = [file for file in done["files"] if file["state"] == "loaded"]
     known = len(done["files"]) - len(loaded)
     if not loaded:
-        print(f"{done['table']}: nothing to do, {counted(known, 'file')} loaded before")
+        print(f"{done['table']}: nothing to do, {counted(known, 'file')} already loaded")
         return
     what = f"{counted(done['rows_out'], 'row')} from {counted(len(loaded), 'file')}"
     print(f"{done['table']}: {what} in {done['seconds']:.1f} s")
@@ -163,12 +164,12 @@ def _is_csv(file: Path) -> bool:
 def _follow(paths: list[str], load: Callable[[list[str]], None]) -> None:
     """Load each file that is there, appears or changes, once it has been still for a look.
 
-    A load that fails is told and left until its files change; one that may pass by itself is told once and tried again.
+    A load that fails is reported, and tried again when its files change; after a transient error it is tried again.
     """
     before: dict[str, _Mark] = {}
     loaded: dict[str, _Mark] = {}
-    told = ""
-    print(f"watching {' '.join(paths)} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    reported = ""
+    print(f"watching {' '.join(paths)} (Ctrl-C stops it)", file=sys.stderr, flush=True)
     try:
         while True:
             marks = _marks(expanded(paths))
@@ -178,14 +179,14 @@ def _follow(paths: list[str], load: Callable[[list[str]], None]) -> None:
                 try:
                     load(still)
                 except FrazilError as error:
-                    if error.message != told:
+                    if error.message != reported:
                         print_error(error, as_json=False)
-                    told = error.message
+                    reported = error.message
                     if error.transient:
                         still = []
                 else:
-                    told = ""
-                # As they were when they were looked at: what was written meanwhile is loaded next.
+                    reported = ""
+                # Their state before the load: files that were written meanwhile are loaded next.
                 loaded |= {file: marks[file] for file in still}
                 sys.stdout.flush()
             time.sleep(_LOOK_SECONDS)
@@ -209,7 +210,7 @@ def _columns(columns: list[str], checks: list[str]) -> dict[str, Any]:
     for text in columns:
         name, equals, kind = text.partition("=")
         if not equals or not kind:
-            raise InvalidInput(f"{text!r} declares no column", code="bad_column", hint="--column amount=decimal(12,2)")
+            raise InvalidInput(f"{text!r} is not a column", code="bad_column", hint="--column amount=decimal(12,2)")
         declared[name.strip()] = {"type": kind.strip()}
     for text in checks:
         name, _, body = text.partition("=")
@@ -217,11 +218,13 @@ def _columns(columns: list[str], checks: list[str]) -> dict[str, Any]:
             wanted = json.loads(body)
         except ValueError as error:
             raise InvalidInput(
-                f"{text!r} is no check", code="bad_check", hint='--check \'amount={"range": {"min": 0}}\''
+                f"{text!r} is not a check", code="bad_check", hint='--check \'amount={"range": {"min": 0}}\''
             ) from error
         if name.strip() not in declared:
             raise InvalidInput(
-                f"the check of {name.strip()!r} needs its type", code="bad_check", hint=f"--column {name.strip()}=…"
+                f"the check of {name.strip()!r} needs the type of the column",
+                code="bad_check",
+                hint=f"--column {name.strip()}=…",
             )
         declared[name.strip()]["checks"] = {**declared[name.strip()].get("checks", {}), **wanted}
     return declared

@@ -1,4 +1,4 @@
-"""`frazil ingest postgres`: the archive of a night, or one table brought up to date."""
+"""`frazil ingest postgres`: the nightly archive, or the refresh of one table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.load.jobs import progress
+from frazil.cli.job import run_job
 from frazil.cli.output import Output, counted
 from frazil.cli.verb import verb
 from frazil.errors import FrazilError
@@ -18,9 +18,9 @@ app = typer.Typer(help="Load from a Postgres that \\[sources.NAME] in frazil.tom
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The name below \\[sources.NAME].")]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table in the Postgres.")]
 Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="The table here. Default: the same name.")]
-Kind = Annotated[str, typer.Option("--kind", help="What to make of it if it is not there: log or entity.")]
+Kind = Annotated[str, typer.Option("--kind", help="Kind of a new table: log or entity.")]
 Key = Annotated[list[str] | None, typer.Option("--key", metavar="COLUMN", help="Default: the primary key.")]
-Patience = Annotated[float, typer.Option("--timeout", min=0, help="How many seconds to wait for the load.")]
+Patience = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the load.")]
 
 
 @app.command()
@@ -34,14 +34,13 @@ def archive(
     timeout: Patience = 86_400.0,
 ) -> None:
     """Archive tables as of one moment, each into archive.TABLE with tonight's date."""
-    options = {"tables": tables or [], "run_date": night}
-    done = _load(client, output, source, "archive", timeout, options)
-    output.show(done, _print_night)
+    body = {"source": source, "what": "archive", "tables": tables or [], "run_date": night}
+    done = run_job(client, output, "postgres", body, _print_night, timeout=timeout)
     if done["failed"]:
         raise FrazilError(
-            f"{done['failed']} of {len(done['tables'])} tables failed, the others are archived",
+            f"{done['failed']} of {len(done['tables'])} tables failed; the others are archived",
             code="archive_incomplete",
-            hint="correct what the report says and run it again: the night is replaced as a whole",
+            hint="fix the errors in the report and run it again; the whole night is replaced",
         )
 
 
@@ -55,13 +54,15 @@ def incremental(
     cursor: Annotated[str, typer.Option("--cursor", metavar="COLUMN", help="A column that only grows.")],
     into: Into = None,
     kind: Kind = "log",
-    overlap: Annotated[float, typer.Option(min=0, help="Read so much before the last value again.")] = 0.0,
+    overlap: Annotated[float, typer.Option(min=0, help="Read again this much before the last value.")] = 0.0,
     nulls: Annotated[str, typer.Option(help="Rows without a cursor value: skip or include.")] = "skip",
     key: Key = None,
     timeout: Patience = 86_400.0,
 ) -> None:
-    """Load what is new since the last time, by a column that only grows."""
-    options = {
+    """Load the rows that are new since the last load, by a column that only grows."""
+    body = {
+        "source": source,
+        "what": "incremental",
         "tables": [table],
         "into": into,
         "kind": kind,
@@ -70,7 +71,7 @@ def incremental(
         "nulls": nulls,
         "key": key or [],
     }
-    output.show(_load(client, output, source, "incremental", timeout, options), _print_refresh)
+    run_job(client, output, "postgres", body, _print_refresh, timeout=timeout)
 
 
 @app.command()
@@ -85,18 +86,9 @@ def full(
     key: Key = None,
     timeout: Patience = 86_400.0,
 ) -> None:
-    """Load the whole table: a log is replaced, an entity gets what changed and loses what is gone."""
-    options = {"tables": [table], "into": into, "kind": kind, "key": key or []}
-    output.show(_load(client, output, source, "full", timeout, options), _print_refresh)
-
-
-def _load(
-    client: Client, output: Output, source: str, what: str, timeout: float, options: dict[str, Any]
-) -> dict[str, Any]:
-    given = {name: value for name, value in options.items() if value is not None}
-    job = client.load_postgres(source, what, **given)
-    with progress(output) as on_progress:
-        return client.wait_for_job(job["id"], timeout_s=timeout, tell=on_progress)
+    """Load the whole table: a log is replaced; an entity gets changes and deletes."""
+    body = {"source": source, "what": "full", "tables": [table], "into": into, "kind": kind, "key": key or []}
+    run_job(client, output, "postgres", body, _print_refresh, timeout=timeout)
 
 
 def _print_night(done: dict[str, Any]) -> None:
@@ -117,9 +109,9 @@ def _print_night(done: dict[str, Any]) -> None:
 
 
 def _print_refresh(done: dict[str, Any]) -> None:
-    words = {name: value for name, value in done.items() if name in _SHOWN and value not in (None, "")}
+    facts = {name: value for name, value in done.items() if name in _SHOWN and value not in (None, "")}
     print(f"{done['table']}: {counted(done['rows'], 'row')} from {done['source_table']} in {done['seconds']:.1f} s")
-    for name, value in words.items():
+    for name, value in facts.items():
         print(f"  {name:<12} {value}")
 
 

@@ -37,20 +37,20 @@ def vault(
     links: Links = "note_links",
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="NAME=TYPE", help="A column that front matter fills, as in status=string."),
+        typer.Option("--column", metavar="NAME=TYPE", help="A column from front matter, as in status=string."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on with every edit, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and publish every edit until Ctrl-C.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be published.")] = False,
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Delete all notes of the vault if the folder has none.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when all of it is committed and visible.")] = False,
-    timeout_s: Annotated[float, typer.Option(help="How long --wait waits.")] = 60.0,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when all notes are committed and visible.")] = False,
+    timeout_s: Annotated[float, typer.Option(help="Seconds that --wait waits.")] = 60.0,
 ) -> None:
     """Load a folder of Markdown notes.
 
-    Run again, it publishes only what was edited since; a note that is gone from the folder is deleted from the tables,
-    and stays in their history. Files that cannot be read are told, and the command then ends with 1.
+    A second run publishes only the edits since the first. A note that is gone from the folder is deleted from the
+    tables and stays in their history. Files that cannot be read are listed, and the exit code is then 1.
     """
     from frazil.vault import ClientTables, VaultSync, parse_columns
 
@@ -83,7 +83,7 @@ def _follow(output: Output, sync: VaultSync, folder: Path, shown: set[str]) -> N
     def failed(error: FrazilError) -> None:
         print_error(error, as_json=output.as_json)
 
-    print("watching; Ctrl-C ends it", file=sys.stderr, flush=True)
+    print("watching; Ctrl-C stops it", file=sys.stderr, flush=True)
     try:
         for report in follow(sync, folder.resolve(), on_error=failed):
             _show(output, report, shown)
@@ -96,9 +96,9 @@ def _until_visible(client: Client, token: str, timeout_s: float) -> None:
     while not client.visibility(token, wait_s=max(0.0, min(10.0, deadline - time.monotonic()))).get("visible"):
         if time.monotonic() >= deadline:
             raise Unavailable(
-                f"the notes are safe, but not all were visible after {timeout_s:.0f} s",
+                f"the notes are safe, but not all are visible after {timeout_s:.0f} s",
                 code="visibility_timeout",
-                hint="`frazil status` tells how far the pipeline is",
+                hint="`frazil status` shows the lag of the pipeline",
             )
 
 

@@ -46,23 +46,23 @@ def publish(
     table: Annotated[str, typer.Argument(metavar="TABLE")],
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="NDJSON, JSON or Arrow; - is standard input.")],
     data_only: Annotated[
-        bool, typer.Option("--data-only", help="The objects are plain rows: each becomes the `data` of an event.")
+        bool, typer.Option("--data-only", help="The objects are plain rows; each becomes the `data` of an event.")
     ] = False,
-    format: Annotated[str | None, typer.Option(help="ndjson, json or arrow; else told by the file's name.")] = None,
+    format: Annotated[str | None, typer.Option(help="ndjson, json or arrow. Default: from the file name.")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="What makes two inputs the same input; else path and first line.")
+        str | None, typer.Option("--name", help="The identity of the input. Default: path and first line.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return when all events are committed and visible.")] = False,
-    timeout_s: Annotated[float, typer.Option(help="How long --wait waits.")] = 60.0,
-    retry_s: Annotated[float, typer.Option(help="How long a batch that cannot be delivered is tried again.")] = 60.0,
+    timeout_s: Annotated[float, typer.Option(help="Seconds that --wait waits.")] = 60.0,
+    retry_s: Annotated[float, typer.Option(help="Seconds to retry a batch that cannot be delivered.")] = 60.0,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin at the beginning, not where a run stopped.")
+        bool, typer.Option("--restart", help="Start at the first line, not where a run stopped.")
     ] = False,
 ) -> None:
     """Publish a file of events.
 
-    Run again after a crash, a Ctrl-C or a lost network, it goes on where it stopped; events without an id get one from
-    the file and the line, so that nothing counts twice. A file that has grown continues with what is new.
+    After a crash, a Ctrl-C or a lost network, run it again: it continues where it stopped. Events without an id get
+    one from the file and the line, so nothing counts twice. If a file has grown, only its new lines are published.
     """
     from frazil.cli.load.publish_source import SourcePlace, open_source
     from frazil.cli.load.publish_state import Progress
@@ -79,7 +79,7 @@ def publish(
             _send(client, source, start, report, progress.write, quiet=output.as_json)
         except KeyboardInterrupt:
             report.seconds = time.monotonic() - begun
-            print(f"\nstopped after {report.events:,} events; the same command goes on from there", file=sys.stderr)
+            print(f"\nstopped after {report.events:,} events; the same command continues from there", file=sys.stderr)
             raise typer.Exit(130) from None
         report.seconds = time.monotonic() - begun
         if wait and report.token:
@@ -98,7 +98,7 @@ def _send(
     *,
     quiet: bool,
 ) -> None:
-    from frazil.client import merged
+    from frazil.client import merge_tokens
 
     with _Bar(source, start, quiet=quiet) as advance:
         for chunk in source.chunks(start):
@@ -111,7 +111,7 @@ def _send(
             report.duplicates += receipt.duplicates
             report.batches += 1
             report.bytes += len(chunk.body)
-            report.token = merged(report.token, receipt.token)
+            report.token = merge_tokens(report.token, receipt.token)
             advance(chunk.after, report.events)
 
 
@@ -123,9 +123,9 @@ def _by_line(error: FrazilError, chunk: SourceChunk, report: PublishReport) -> F
                 item["line"] = chunk.line_numbers[item["index"]]
                 item["index"] = f"in line {item['line']}"
     if report.events:
-        error.message = f"{error.message} ({report.events:,} events before are safe)"
+        error.message = f"{error.message} (the {report.events:,} events before are safe)"
     if not error.transient:
-        error.hint = f"{error.hint}; after the correction run the same command again".lstrip("; ")
+        error.hint = f"{error.hint}; then run the same command again".lstrip("; ")
     return error
 
 
@@ -135,9 +135,9 @@ def _wait(client: Client, report: PublishReport, timeout_s: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0:
             raise Unavailable(
-                f"{report.events:,} events are safe, but not all were visible after {timeout_s:.0f} s",
+                f"{report.events:,} events are safe, but not all are visible after {timeout_s:.0f} s",
                 code="visibility_timeout",
-                hint="`frazil status` tells how far the pipeline is",
+                hint="`frazil status` shows the lag of the pipeline",
                 details={"report": asdict(report)},
             )
         answer = client.visibility(report.token, wait_s=min(left, 10.0))
@@ -147,7 +147,7 @@ def _wait(client: Client, report: PublishReport, timeout_s: float) -> None:
 def _print_report(report: PublishReport) -> None:
     if report.skipped:
         print(f"{report.skipped:,} events were published by an earlier run")
-    again = f", {report.duplicates:,} of them there before" if report.duplicates else ""
+    again = f", {report.duplicates:,} of them duplicates" if report.duplicates else ""
     visible = ", all visible" if report.visible else ""
     print(
         f"{report.events:,} events{again} in {report.batches:,} batches, {report.seconds:.2f} s, "

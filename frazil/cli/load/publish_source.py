@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from frazil.client.event_bodies import (
+from frazil.client import (
     ARROW,
     MAX_BATCH_BYTES,
     MAX_BATCH_EVENTS,
@@ -119,19 +119,19 @@ class EventSource:
             yield SourceChunk(b"".join(lines), len(lines), NDJSON, tuple(numbers), place)
 
     def _event(self, raw: bytes, number: int) -> bytes:
-        """The event as it stands, with an id if it has none. Not written anew: no digit of a number may change."""
+        """The event unchanged, with an id if it has none. It is not encoded again: no digit of a number may change."""
         try:
             known = _HEAD.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _bad_line(self.path, number, f"it is not a JSON object: {error}") from error
-        made_up = b'{"id":"%s",' % event_id(self.identity, number).encode()
+        with_id = b'{"id":"%s",' % event_id(self.identity, number).encode()
         if self.plain:
-            return made_up + b'"data":' + raw + b"}\n"
+            return with_id + b'"data":' + raw + b"}\n"
         if not bytes(known.data):
-            raise _bad_line(self.path, number, "it has no `data`; for plain objects add --data-only")
+            raise _bad_line(self.path, number, "it has no `data`; add --data-only for plain objects")
         if bytes(known.id) == b"null":
             raise _bad_line(self.path, number, "its id is null; leave it out, or give it one")
-        return (raw if bytes(known.id) else made_up + raw[1:].lstrip()) + b"\n"
+        return (raw if bytes(known.id) else with_id + raw[1:].lstrip()) + b"\n"
 
     def _json_chunks(self, start: SourcePlace) -> Iterator[SourceChunk]:
         with _opened(self.path) as file:
@@ -188,12 +188,12 @@ def open_source(table: str, file: str, *, format: str | None, plain: bool, name:
     kind = format or (FORMATS.get(path.suffix.lower()) if path else "ndjson")
     if kind not in ("ndjson", "json", "arrow"):
         raise InvalidInput(
-            f"the format of {file} is not known by its name", code="bad_format", hint="add --format ndjson|json|arrow"
+            f"the format of {file} is not clear from its name", code="bad_format", hint="add --format ndjson|json|arrow"
         )
     if name:
         identity = identity_of(table, "name", name)
     elif path is None:
-        # Nothing tells whether this input is the same as an earlier one, so it is taken for new.
+        # Standard input has no identity, so it counts as new.
         identity = identity_of(table, uuid.uuid4().bytes)
     else:
         identity = identity_of(table, "file", os.path.realpath(path), _first_line(path))
@@ -238,5 +238,5 @@ def _bad_line(path: Path | None, number: int, reason: str) -> InvalidInput:
     return InvalidInput(
         f"{path or 'standard input'} line {number}: {reason}",
         code="bad_line",
-        hint="correct the line and run the same command again: it goes on where it stopped",
+        hint="fix the line and run the same command again; it continues where it stopped",
     )

@@ -1,4 +1,4 @@
-"""How far a publish came, kept in a small file so that the next run goes on from there."""
+"""Publish state: the place up to which a file was published, so that the next run continues there."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import asdict
 from pathlib import Path
 
 from frazil.cli.load.publish_source import SourcePlace
-from frazil.runtime.data_dir import read_json, write_json
+from frazil.runtime import read_json, write_json
 
 
 class Progress:
     """The place up to which one source has been acknowledged.
 
-    Losing it costs time, not truth: what is sent again has the same ids.
+    If it is lost, events are sent again under the same ids.
     """
 
     def __init__(self, folder: Path, identity: str, *, keep: bool) -> None:
         self._path = folder / f"{identity}.json" if keep else None
 
     def read(self) -> SourcePlace:
-        said = read_json(self._path) if self._path else {}
-        numbers = [said.get(name) for name in ("events", "lines", "offset")]
+        state = read_json(self._path) if self._path else {}
+        numbers = [state.get(name) for name in ("events", "lines", "offset")]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             return SourcePlace()
-        return SourcePlace(said["events"], said["lines"], said["offset"], str(said.get("last_line", "")))
+        return SourcePlace(state["events"], state["lines"], state["offset"], str(state.get("last_line", "")))
 
     def write(self, place: SourcePlace) -> None:
         if self._path is not None:

@@ -1,4 +1,4 @@
-"""`frazil demo`: the whole way of a stream of orders, from a receipt to an Iceberg table, and back as an answer."""
+"""`frazil demo`: a stream of orders from receipts to an Iceberg table, and back by SQL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 300.0
 
 def demo(
     once: Annotated[
-        bool, typer.Option("--once", help="End by itself; the exit code says if the numbers add up.")
+        bool, typer.Option("--once", help="Exit after the checks; exit code 1 if a number is wrong.")
     ] = False,
     producers: Annotated[int, typer.Option(min=1, max=64, help="How many producers publish at once.")] = 4,
     batches: Annotated[int, typer.Option(min=1, max=10_000, help="How many batches each of them sends.")] = 10,
@@ -46,14 +46,14 @@ def demo(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show frazil at work: start it, publish orders from several producers, ask in SQL, commit, read back."""
+    """Start frazil, publish orders from several producers, query them, commit them, read them back."""
     story = Story(quiet=as_json)
     settings = SharedOptions(data, config).settings(server__port=port)
     with running(settings, config, story) as client:
         report = play(client, settings, story, producers=producers, batches=batches)
         Output(as_json=as_json).show(report, lambda _: print_report(report, settings))
         if not once and report["adds_up"]:
-            story.say("", "running until Ctrl-C")
+            story.line("", "running until Ctrl-C")
             wait_for_ctrl_c()
     if not report["adds_up"]:
         raise typer.Exit(1)
@@ -70,7 +70,7 @@ class Story:
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def say(self, stage: str, text: str) -> None:
+    def line(self, stage: str, text: str) -> None:
         print(f"{self.seconds:6.1f} s  {stage:<9} {text}", file=self._stream, flush=True)
 
 
@@ -78,7 +78,7 @@ class Story:
 def running(settings: Settings, config: Path | None, story: Story) -> Iterator[Client]:
     """The product itself, started as `frazil up` would start it, and ended with the block."""
     from frazil.client import Client
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
 
     command = [sys.executable, "-m", "frazil", "up", "--json", "--data", str(settings.data_dir)]
     command += ["--port", str(settings.server.port)] + (["--config", str(config)] if config else [])
@@ -99,13 +99,13 @@ def running(settings: Settings, config: Path | None, story: Story) -> Iterator[C
         if "error" in ready:
             error = ready["error"]
             raise FrazilError(error["message"], hint=error["hint"], code=error["code"])
-        story.say("start", f"bus and gateway accept events at {ready['url']}; Spark is warming up meanwhile")
+        story.line("start", f"bus and gateway accept events at {ready['url']}; Spark is warming up meanwhile")
         token = DataDir(settings.data_dir).read_token()
         with Client(ready["url"], token) as client:
             yield client
     finally:
         if process.poll() is None:
-            story.say("stop", "everything that was received is committed, then all parts end")
+            story.line("stop", "everything that was received is committed, then all parts end")
             process.send_signal(signal.SIGTERM)
         process.wait()
 
@@ -126,28 +126,28 @@ def play(client: Client, settings: Settings, story: Story, *, producers: int, ba
     """The story, stage by stage; returns the load report."""
     run = f"demo-{time.time_ns():x}"
     client.create_table(TABLE, COLUMNS, partition=["day(ordered_at)"], description="Orders of an imaginary shop.")
-    story.say("declare", f"table {TABLE}: {', '.join(COLUMNS)}; partitioned by day")
+    story.line("declare", f"table {TABLE}: {', '.join(COLUMNS)}; partitioned by day")
 
     before = time.monotonic()
     sent = publish(client, run, producers=producers, batches=batches)
     seconds = time.monotonic() - before
     rate = sent.events / seconds
-    story.say(
+    story.line(
         "publish",
         f"{producers} producers, {sent.batches} batches, {sent.events:,} receipts in {seconds:.1f} s ({rate:,.0f}/s)",
     )
     again = client.publish(TABLE, sent.first_batch)
-    story.say("again", f"one batch sent twice: {again.duplicates} duplicates recognised, {again.accepted} accepted")
+    story.line("again", f"one batch sent twice: {again.duplicates} duplicates recognised, {again.accepted} accepted")
 
     live = client.sql(BY_CITY, [run])
     readable = sum(row["orders"] for row in live)
-    story.say("sql", f"{readable:,} rows are readable by live SQL, before any commit ({live.elapsed_ms:.0f} ms)")
+    story.line("sql", f"{readable:,} rows are readable by live SQL, before any commit ({live.elapsed_ms:.0f} ms)")
     commits = follow_commits(client, story, sent.token)
     table = load(settings)
     found = read_back(table, run)
-    story.say("query", f"read from the Iceberg table by PyIceberg: {found.rows:,} rows of this run")
+    story.line("query", f"read from the Iceberg table by PyIceberg: {found.rows:,} rows of this run")
     for city, count, amount in found.by_city:
-        story.say("", f"  {city:<12} {count:>7,} orders  {amount:>14,.2f} EUR")
+        story.line("", f"  {city:<12} {count:>7,} orders  {amount:>14,.2f} EUR")
     checks = {
         "every receipt was readable at once": readable == sent.events,
         "every receipt is a row": found.rows == sent.events,
@@ -157,7 +157,7 @@ def play(client: Client, settings: Settings, story: Story, *, producers: int, ba
         "the duplicates were counted": again.duplicates == len(sent.first_batch) and again.accepted == 0,
     }
     for check, right in checks.items():
-        story.say("check", f"{'✔' if right else '✘'} {check}")
+        story.line("check", f"{'✔' if right else '✘'} {check}")
     return {
         "adds_up": all(checks.values()),
         "checks": checks,
@@ -200,18 +200,20 @@ def follow_commits(client: Client, story: Story, token: str) -> int:
     """Say each commit of the table as the journal has it, until the last receipt is visible."""
     seen: set[str] = set()
     deadline = time.monotonic() + PATIENCE_SECONDS
-    story.say("commit", "waiting for Spark to stage, audit and publish")
+    story.line("commit", "waiting for Spark to stage, audit and publish")
     while True:
         visible = client.visibility(token, wait_s=1.0)["visible"]
         for entry in reversed(client.journal(table=f"main.{TABLE}", limit=50)):
             if entry["kind"] == "commit" and entry["batch"] not in seen and started_after(story, entry["at"]):
                 seen.add(entry["batch"])
-                story.say("commit", f"snapshot {entry['snapshot']}: {entry['rows']:,} rows in {entry['seconds']:.2f} s")
+                story.line(
+                    "commit", f"snapshot {entry['snapshot']}: {entry['rows']:,} rows in {entry['seconds']:.2f} s"
+                )
         if visible and seen:  # the journal is written a moment after the commit that it records
             return len(seen)
         if time.monotonic() > deadline:
             raise Unavailable(
-                "the events were not committed in time", hint="frazil status tells what the pipeline does"
+                "the events were not committed in time", hint="`frazil status` shows the state of the pipeline"
             )
         time.sleep(0.1 if visible else 0.0)
 
@@ -254,7 +256,7 @@ def print_report(report: dict[str, Any], settings: Settings) -> None:
 
 
 def print_addresses(settings: Settings) -> None:
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
 
     print("\nAddresses and next commands")
     for name, text in addresses(settings, DataDir(settings.data_dir)):
@@ -268,4 +270,4 @@ def wait_for_ctrl_c() -> None:
         signal.signal(number, lambda *_: stopped.set())
     while not stopped.wait(1.0):
         if os.getppid() == 1 and not sys.stdout.isatty():
-            return  # whoever started the demo is gone
+            return  # the process that started the demo is gone

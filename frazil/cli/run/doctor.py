@@ -1,4 +1,4 @@
-"""`frazil doctor`: what frazil needs, looked at one by one, with what to do about each that is not so."""
+"""`frazil doctor`: checks of everything that frazil needs, each with a hint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frazil.cli.verb import local_verb
 from frazil.errors import FrazilError, Misconfigured, Unavailable
 
 if TYPE_CHECKING:
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
     from frazil.settings import Settings
 
 
@@ -37,7 +37,7 @@ def doctor(
     output: Output,
     settings: Annotated[bool, typer.Option("--settings", help="List all settings instead.")] = False,
 ) -> None:
-    """Look at everything frazil needs, one by one. Exit code 1 if something is not as it must be."""
+    """Check everything that frazil needs. Exit code 1 if a check fails."""
     if settings:
         _show_settings(output)
         return
@@ -70,7 +70,7 @@ def examine(options: SharedOptions) -> Iterator[Finding]:
     yield _found("jars", lambda: _jars(settings))
     yield _found("walls", _walls)
 
-    from frazil.runtime.data_dir import DataDir
+    from frazil.runtime import DataDir
 
     directory = DataDir(settings.data_dir)
     running = directory.is_locked()
@@ -91,17 +91,17 @@ def _found(check: str, look: Callable[[], str]) -> Finding:
     except FrazilError as error:
         return Finding(check, False, error.message, error.hint)
     except OSError as error:
-        return Finding(check, False, str(error), "look at the rights of the data directory")
+        return Finding(check, False, str(error), "check the permissions of the data directory")
 
 
 def _programs() -> str:
-    from frazil.bus.nats_server import binary
+    from frazil.bus import nats_server
 
-    return f"Python {platform.python_version()}, {binary()}"
+    return f"Python {platform.python_version()}, {nats_server.binary()}"
 
 
 def _java() -> str:
-    from frazil.runtime.machine_checks import check_java
+    from frazil.runtime import check_java
 
     return check_java(os.environ)
 
@@ -116,7 +116,7 @@ def _jars(settings: Settings) -> str:
     if missing:
         raise Misconfigured(
             f"Spark has not fetched {', '.join(missing)} yet",
-            hint="`make setup` fetches them; else the first start does, and needs the network",
+            hint="run `make setup`, or let the first start fetch them from the network",
         )
     return f"{len(wanted)} jars in {cache}"
 
@@ -128,26 +128,26 @@ def _walls() -> str:
     missing = [f"{name} ({state})" for name, state in standing.items() if not state.startswith("up")]
     if missing:
         raise Misconfigured(
-            f"query workers lack a wall on this kernel: {', '.join(missing)}",
-            hint="use Linux 5.13 or later with Landlock and seccomp; without it, hand out no tokens to strangers",
+            f"the sandbox of query workers is incomplete on this kernel: {', '.join(missing)}",
+            hint="use Linux 5.13 or later with Landlock and seccomp; until then give tokens only to people you trust",
         )
     return "around query workers: " + ", ".join(standing)
 
 
 def _rights(directory: DataDir) -> str:
     if not directory.root.exists():
-        return f"{directory.root} does not exist yet, `frazil up` makes it"
+        return f"{directory.root} does not exist yet; `frazil up` creates it"
     directory.prepare()
     mode = directory.root.stat().st_mode & 0o777
     if mode & 0o007:
         raise Misconfigured(
-            f"everybody may enter {directory.root} (mode {mode:04o})", hint=f"chmod 700 {directory.root}"
+            f"everybody can read {directory.root} (mode {mode:04o})", hint=f"chmod 700 {directory.root}"
         )
     return f"{directory.root} is writable"
 
 
 def _disk(settings: Settings, directory: DataDir) -> str:
-    from frazil.runtime.data_dir import check_disk
+    from frazil.runtime import check_disk
 
     place = directory.root
     while not place.exists():
@@ -162,8 +162,8 @@ def _clock(directory: DataDir) -> str:
     newest = max((p.stat().st_mtime for p in directory.run.glob("*.json")), default=0.0)
     if now < 1_735_689_600 or newest > now + 60:
         raise Misconfigured(
-            f"the clock says {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC, which cannot be",
-            hint="set the clock, and keep it set: timedatectl set-ntp true",
+            f"the clock is wrong: {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC",
+            hint="synchronise the clock: timedatectl set-ntp true",
         )
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
 
@@ -176,41 +176,41 @@ def _token(directory: DataDir) -> str:
 
 
 def _catalog(settings: Settings) -> str:
-    from frazil.runtime.data_dir import check_catalog
+    from frazil.runtime import check_catalog
 
     path = settings.catalog_file
     if path is None:
-        return "in a database server; the gateway's health tells about it"
+        return "in a database server; see the health of the gateway"
     if not path.exists():
         return "none yet, `frazil up` makes it"
     check_catalog(path)
-    return f"{path} is whole"
+    return f"{path} is intact"
 
 
 def _port(settings: Settings, directory: DataDir, *, running: bool) -> str:
-    from frazil.runtime.machine_checks import check_port
+    from frazil.runtime import check_port
 
     if running:
-        return f"frazil itself listens at {directory.supervisor().get('url')}"
+        return f"frazil listens at {directory.supervisor().get('url')}"
     check_port(settings.server.host, settings.server.port)
     return f"{settings.server.port} on {settings.server.host} is free"
 
 
 def _leftovers(directory: DataDir, *, running: bool) -> str:
-    from frazil.runtime.processes import of_run
+    from frazil.runtime import of_run
 
     run_id = directory.supervisor().get("run_id")
     left = of_run(run_id) if run_id and not running else []
     if left:
         raise Misconfigured(
             f"an earlier run left processes behind: {', '.join(str(one.pid) for one in left)}",
-            hint="`frazil up` ends them before it starts",
+            hint="`frazil up` stops them before it starts",
         )
     return "no processes of an earlier run"
 
 
 def _bus(settings: Settings, directory: DataDir, *, running: bool) -> str:
-    from frazil.runtime.embedded_parts import answers
+    from frazil.runtime import answers
 
     url = settings.bus.url or (directory.supervisor().get("bus_url") if running else None)
     if not url:
@@ -229,7 +229,7 @@ def _without_password(url: str) -> str:
 
 def _health(directory: DataDir, *, running: bool) -> str:
     """What the gateway says, which also has asked the bus whether its settings make an ack true."""
-    from frazil.runtime.embedded_parts import ask_health
+    from frazil.runtime import ask_health
 
     if not running:
         return "not running"

@@ -15,7 +15,7 @@ app = typer.Typer(help="Run one part alone, for an orchestrator; `frazil up` run
 @app.command()
 @local_verb
 def gateway(options: SharedOptions) -> None:
-    """The HTTP gateway. Its log lines are JSON in any case."""
+    """The HTTP gateway. Its log lines are always JSON."""
     import uvloop
 
     _prepare("gateway")
@@ -28,7 +28,7 @@ def gateway(options: SharedOptions) -> None:
 @app.command()
 @local_verb
 def pipeline(options: SharedOptions) -> None:
-    """The Spark pipeline. Its log lines are JSON in any case."""
+    """The Spark pipeline. Its log lines are always JSON."""
     import asyncio
 
     _prepare("pipeline")
@@ -39,8 +39,7 @@ def pipeline(options: SharedOptions) -> None:
 
 
 def _prepare(part: str) -> None:
-    from frazil.runtime.logs import set_up
-    from frazil.runtime.processes import watch_supervisor
+    from frazil.runtime import set_up, watch_supervisor
 
     set_up(part)
     watch_supervisor(os.environ)

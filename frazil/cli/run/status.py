@@ -1,4 +1,4 @@
-"""`frazil status`: how the parts and the tables fare."""
+"""`frazil status`: the state of parts and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEARCH_COLORS = {"ok": "green", "opening": "yellow", "no_artifact": "dim"}
 
 @verb
 def status(options: SharedOptions, output: Output) -> None:
-    """How the parts and tables fare. Exit code 0 when all is well or still starting, 1 when degraded, 3 when down."""
+    """Show the state of parts and tables. Exit code 0: ok or starting, 1: degraded, 3: down."""
     with options.connect(retry_s=0.0, timeout_s=10.0) as client:
         try:
             body = client.status()

@@ -1,4 +1,4 @@
-"""`frazil up`: start all parts, show how they come up, run until Ctrl-C."""
+"""`frazil up`: all parts, started and supervised until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from frazil.cli.options import AsJson, Config, Data, SharedOptions
 from frazil.cli.output import console, print_json
 
 if TYPE_CHECKING:
-    from frazil.runtime.data_dir import DataDir
-    from frazil.runtime.supervisor import PartState, Screen
+    from frazil.runtime import DataDir, PartState, Screen
     from frazil.settings import Settings
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -34,9 +33,7 @@ def up(
     Exit codes: 0 stopped in good order; 1 refused, or a part had to be killed; 2 wrong settings or machine;
     3 a part did not come up; 130 stopped in a hurry.
     """
-    from frazil.runtime.data_dir import DataDir
-    from frazil.runtime.embedded_parts import STOP_ORDER, embedded_parts
-    from frazil.runtime.supervisor import Supervisor, end_leftovers
+    from frazil.runtime import STOP_ORDER, DataDir, Supervisor, end_leftovers, supervised_parts
     from frazil.settings import find_config
 
     settings = SharedOptions(data, config).settings(server__host=host, server__port=port)
@@ -46,10 +43,10 @@ def up(
     try:
         leftovers = end_leftovers(directory)
         _check(settings, directory)
-        parts, facts = embedded_parts(settings, directory, config=find_config(config, os.environ))
+        parts, facts = supervised_parts(settings, directory, config=find_config(config, os.environ))
         screen = _screen(settings, directory, as_json=as_json)
         if leftovers:
-            screen.say(f"ended {leftovers} processes that an earlier run left behind")
+            screen.say(f"stopped {leftovers} processes of an earlier run")
         supervisor = Supervisor(
             parts, directory, run_id=uuid.uuid4().hex, facts=facts, screen=screen, stop_order=STOP_ORDER
         )
@@ -64,8 +61,7 @@ def up(
 
 def _check(settings: Settings, directory: DataDir) -> None:
     """Everything that can be known before a part is started, cheapest first."""
-    from frazil.runtime.data_dir import check_catalog, check_disk
-    from frazil.runtime.machine_checks import check_java, check_port
+    from frazil.runtime import check_catalog, check_disk, check_java, check_port
 
     check_disk(directory.root, settings.min_free_bytes)
     directory.admin_token()

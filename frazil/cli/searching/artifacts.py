@@ -1,4 +1,4 @@
-"""`frazil artifacts`: the artifacts that tables are searched from; check, swap and roll back."""
+"""`frazil artifacts`: artifacts listed, verified, swapped and rolled back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from frazil.cli.verb import verb
 if TYPE_CHECKING:
     from frazil.client import Client
 
-app = typer.Typer(help="See what tables are searched from; check, swap and roll back.", no_args_is_help=True)
+app = typer.Typer(help="List, verify, swap and roll back artifacts.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 Generation = Annotated[str, typer.Argument(metavar="GENERATION", help="As `frazil artifacts list` shows it.")]
 OrCurrent = Annotated[
     str, typer.Argument(metavar="[GENERATION]", help="As `frazil artifacts list` shows it, or `previous`.")
 ]
-OfProfile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="Those of a profile of the table.")]
+OfProfile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The artifacts of this profile.")]
 Patience = Annotated[float, typer.Option("--timeout", min=0, max=300, help="Seconds to wait for all gateways.")]
 
 
@@ -32,7 +32,7 @@ def list_(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
     profile: OfProfile = None,
 ) -> None:
-    """The artifacts of a table, or of all that are searched: the newest first, with who serves which."""
+    """List the artifacts of a table, or of all tables: the newest first, with the gateways that serve them."""
     found = [client.artifacts(name, profile=profile) for name in ([table] if table else _searched(client))]
     build = f"frazil build {table}" + (f" --profile {profile}" if profile else "")
     none = f"{table} has no artifacts yet: {build}" if table else "no artifacts yet"
@@ -48,7 +48,7 @@ def show(
     generation: OrCurrent = "current",
     profile: OfProfile = None,
 ) -> None:
-    """One artifact: where it comes from, what is in it, and how it was built."""
+    """Show one artifact: its snapshot, contents and build."""
     output.show(client.artifact(table, generation, profile=profile), _print_artifact)
 
 
@@ -61,7 +61,7 @@ def verify(
     generation: OrCurrent = "current",
     profile: OfProfile = None,
 ) -> None:
-    """Fetch an artifact and check all of it without serving it. Exit code 1 if anything is wrong."""
+    """Download an artifact and check every byte. Exit code 1 if a check fails."""
     report = client.verify_artifact(table, generation, profile=profile)
     output.show(report, _print_verification)
     raise typer.Exit(0 if report["ok"] else 1)
@@ -74,11 +74,11 @@ def swap(
     output: Output,
     table: Name,
     generation: Generation,
-    back: Annotated[bool, typer.Option("--back", help="Also if it is older, or was rolled back.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Allow an artifact that is older or was rolled back.")] = False,
     profile: OfProfile = None,
     timeout: Patience = 30.0,
 ) -> None:
-    """Have all gateways serve this artifact; searches that run finish on the one before."""
+    """Make all gateways serve this artifact; running searches finish on the previous one."""
     _show_swap(output, client.swap_artifact(table, generation, back=back, profile=profile, wait_s=timeout))
 
 
@@ -88,11 +88,11 @@ def rollback(
     client: Client,
     output: Output,
     table: Name,
-    reason: Annotated[str, typer.Option(help="Why; kept with the artifact that is left.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason; stored with the withdrawn artifact.")] = "",
     profile: OfProfile = None,
     timeout: Patience = 30.0,
 ) -> None:
-    """Have all gateways go back to the artifact before; the current one does not come back by itself."""
+    """Return all gateways to the previous artifact; the current one is withdrawn."""
     _show_swap(output, client.rollback_artifact(table, reason=reason, profile=profile, wait_s=timeout))
 
 
@@ -133,9 +133,9 @@ def _print_artifact(artifact: dict[str, Any]) -> None:
 def _print_verification(report: dict[str, Any]) -> None:
     name = f"{report['table']} {report['generation']}"
     if report["ok"]:
-        print(f"{name}: {_size(report['bytes'])} are what was built ({report['seconds']:.1f} s)")
+        print(f"{name}: {_size(report['bytes'])} are intact ({report['seconds']:.1f} s)")
         return
-    print(f"{name} is not fit to serve:")
+    print(f"{name} has faults:")
     for fault in report["faults"]:
         print(f"  {fault['code']:<28} {fault['reason']}")
 
@@ -162,7 +162,7 @@ def _model(artifact: dict[str, Any]) -> str:
 
 
 def _show_swap(output: Output, swap: dict[str, Any]) -> None:
-    """The generation that serves now. Exit code 1 if an artifact was refused, 3 if a gateway has not followed yet."""
+    """The current generation. Exit code 1 if an artifact was refused, 3 if a gateway is still behind."""
     output.show(swap, _print_swap)
     raise typer.Exit(0 if swap["complete"] else 1 if swap["trouble"] else 3)
 
@@ -171,7 +171,7 @@ def _print_swap(swap: dict[str, Any]) -> None:
     where = swap["table"] + (f"@{swap['profile']}" if swap["profile"] else "")
     print(f"{where}: {swap['generation']} is current, {swap['previous'] or 'nothing'} was")
     if swap["complete"]:
-        print(f"  served by    {', '.join(swap['served_by']) or 'nobody yet: no gateway has opened the table'}")
+        print(f"  served by    {', '.join(swap['served_by']) or 'no gateway yet: none has opened the table'}")
     elif swap["trouble"]:
         print(f"  not served   {swap['trouble']['reason']}")
     for reader in swap["behind"]:

@@ -1,4 +1,4 @@
-"""`frazil build`: an artifact of a table, to answer searches from."""
+"""`frazil build`: an artifact of a table, for search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.load.jobs import progress
+from frazil.cli.job import run_job
 from frazil.cli.output import Output, counted, print_facts
 from frazil.cli.verb import verb
 
@@ -21,16 +21,13 @@ def build(
     client: Client,
     output: Output,
     table: Annotated[str, typer.Argument(metavar="TABLE")],
-    profile: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="Build what this profile is answered from.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also when nothing has changed.")] = False,
-    timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for the pipeline.")] = 3600.0,
+    profile: Annotated[str | None, typer.Option(metavar="PROFILE", help="Build the artifact of this profile.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Build even if nothing has changed.")] = False,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the pipeline.")] = 3600.0,
 ) -> None:
-    """Turn the table as it is now into an artifact that searches are answered from."""
-    with progress(output) as on_progress:
-        report = client.build(table, profile=profile, force=force, timeout_s=timeout, tell=on_progress)
-    output.show(report, _print_report)
+    """Build an artifact of the table as it is now, for search."""
+    body = {"profile": profile, "force": force}
+    run_job(client, output, "build", body, _print_report, table=table, timeout=timeout)
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -41,7 +38,7 @@ def _print_report(report: dict[str, Any]) -> None:
         print(f"{report['shelf']}: nothing to build, {report['because']} {report['generation']}")
         return
     print(f"{report['shelf']}: {report['generation']} built in {report['seconds']:.1f} s")
-    words = {
+    facts = {
         "holds": f"{counted(report['rows'], 'row')}, {counted(report['chunks'], 'chunk')}, "
         f"{counted(report['vectors'], 'vector')} of {report['model']} ({report['dims']} numbers)",
         "quarantined": f"{report['quarantined']:,}" if report["quarantined"] else "",
@@ -49,6 +46,6 @@ def _print_report(report: dict[str, Any]) -> None:
         "size": f"{report['bytes'] / 1e6:,.1f} MB",
         "seconds": ", ".join(f"{step} {report['steps'][step]:.1f}" for step in _STEPS if report["steps"].get(step)),
         "snapshot": report["snapshot_id"],
-        "is current": "" if report["is_current"] else "no: another build was of newer rows",
+        "is current": "" if report["is_current"] else "no: another build has newer rows",
     }
-    print_facts(words, width=13)
+    print_facts(facts, width=13)

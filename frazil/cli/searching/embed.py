@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from frazil.cli.job import run_job
 from frazil.cli.listing import listing
-from frazil.cli.load.jobs import progress
 from frazil.cli.options import SharedOptions
 from frazil.cli.output import Output, counted, print_facts
 from frazil.cli.verb import verb
 from frazil.errors import InvalidInput
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb
@@ -23,21 +20,19 @@ def embed(
     output: Output,
     table: Annotated[str, typer.Argument(metavar="TABLE")],
     model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Embed with this model, and make it the table's.")
+        str | None, typer.Option(metavar="MODEL", help="Embed with this model, and make it the model of the table.")
     ] = None,
-    shadow: Annotated[bool, typer.Option("--shadow", help="With --model: leave the table's model as it is.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try again what is in quarantine.")] = False,
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Then take away the vectors of chunks that changed or are gone.")
-    ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show the models that the table has vectors of.")] = False,
+    shadow: Annotated[bool, typer.Option("--shadow", help="With --model: keep the model of the table.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Embed the chunks in quarantine again.")] = False,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Then remove vectors of chunks that no longer exist.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the models that the table has vectors of.")] = False,
     delete_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Delete the vectors of a model that is not the table's.")
+        str | None, typer.Option(metavar="MODEL", help="Delete the vectors of a model; not the model of the table.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --delete-model: delete them.")] = False,
-    timeout: Annotated[float, typer.Option(min=0, help="How many seconds to wait for the pipeline.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the pipeline.")] = 3600.0,
 ) -> None:
-    """Give every new or changed chunk of a table its vector; the rest keeps those it has."""
+    """Embed every new or changed chunk of a table."""
     if delete_model is not None and not yes:
         raise InvalidInput(
             f"this deletes all vectors of {delete_model!r}",
@@ -46,20 +41,18 @@ def embed(
         )
     with options.connect() as client:
         if delete_model is not None:
-            output.show(client.delete_embeddings(table, delete_model), _print_deletion)
+            output.show(client.embeddings.delete(table, delete_model), _print_deletion)
             return
         if list_:
-            output.show(client.embedding_models(table), _print_models)
+            output.show(client.embeddings.models(table), _print_models)
             return
-        with progress(output) as on_progress:
-            wanted: dict[str, Any] = {"model": model, "shadow": shadow, "retry": retry, "sweep": sweep}
-            report = client.embed(table, **wanted, timeout_s=timeout, tell=on_progress)
-    output.show(report, _print_report)
+        body = {"model": model, "shadow": shadow, "retry": retry, "sweep": sweep}
+        run_job(client, output, "embed", body, _print_report, table=table, timeout=timeout)
 
 
 def _print_report(report: dict[str, Any]) -> None:
     print(f"{report['table']}: {counted(report['embedded'], 'chunk')} embedded in {report['seconds']:.1f} s")
-    words = {
+    facts = {
         "model": f"{report['model']} ({report['dims']} numbers, version {report['version']})",
         "looked at": f"{counted(report['rows'], 'row')}, {counted(report['chunks'], 'chunk')} ({report['looked_at']})",
         "had a vector": f"{report['known']:,}" if report["known"] else "",
@@ -70,7 +63,7 @@ def _print_report(report: dict[str, Any]) -> None:
         "snapshot": report["snapshot_id"],
         "searched with": "" if report.get("is_of_table", True) else "another model: this one is a shadow",
     }
-    print_facts(words, width=15)
+    print_facts(facts, width=15)
     if report["quarantined"]:
         where = f"{report['table']}__embeddings__quarantine"
         print(f'  look at them    frazil sql "SELECT document, code, reason FROM {where}"')  # noqa: S608 - shown, not run

@@ -47,14 +47,16 @@ def set_(
     output: Output,
     name: Name,
     table: Annotated[str, typer.Option("--table", metavar="TABLE", help="The table that it searches.")],
-    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Another model than the table's.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Use this model, not the model of the table.")
+    ] = None,
     index: Annotated[str | None, typer.Option(metavar="JSON", help='An index of its own, as {"kind": "flat"}.')] = None,
     filter_: Annotated[str | None, typer.Option("--filter", metavar="SQL", help="A condition on every row.")] = None,
     mode: Annotated[str | None, typer.Option(help="vector, text or hybrid.")] = None,
     k: Annotated[int | None, typer.Option(help="How many hits.")] = None,
-    columns: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Of the row, as in title,year.")] = None,
+    columns: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Columns of a hit, as in title,year.")] = None,
 ) -> None:
-    """Make a profile, or make it another. One with a model or an index of its own has artifacts of its own."""
+    """Create or replace a profile. A profile with its own model or index has its own artifacts."""
     fields: dict[str, Any] = {"model": model, "filter": filter_, "mode": mode, "k": k}
     fields["index"] = _json(index) if index is not None else None
     fields["columns"] = [column.strip() for column in columns.split(",")] if columns is not None else None
@@ -66,8 +68,8 @@ def set_(
 @app.command()
 @verb
 def delete(client: Client, output: Output, name: Name) -> None:
-    """Delete a profile, and the artifacts that only it had."""
-    output.say(client.delete_profile(name), f"the profile {name} is deleted")
+    """Delete a profile, and the artifacts that only it used."""
+    output.line(client.delete_profile(name), f"the profile {name} is deleted")
 
 
 _WORDS = ("model", "index", "filter", "mode", "k", "columns")
@@ -78,7 +80,7 @@ def _print_profiles(profiles: list[dict[str, Any]]) -> None:
     for profile in profiles:
         words = [f"{word} {_text(profile[word])}" for word in _WORDS if profile.get(word) is not None]
         rows.append([profile["name"], profile["table"], "; ".join(words)])
-    listing(("name", "table", "what it says"), rows, none="no profiles yet")
+    listing(("name", "table", "settings"), rows, none="no profiles yet")
 
 
 def _print_profile(profile: dict[str, Any]) -> None:

@@ -32,14 +32,12 @@ def quack(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine's loopback; 0: a free one.")] = 9494,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the token is, made if missing.", show_default="DIR/quack.token"),
+        typer.Option(metavar="FILE", help="The token file; created if missing.", show_default="DIR/quack.token"),
     ] = None,
 ) -> None:
-    """Serve the whole of a table's current artifact, read-only, on this machine only, until Ctrl-C."""
+    """Serve the current artifact of a table, read-only, on this machine only, until Ctrl-C."""
     from frazil.events.declaration import table_name
-    from frazil.runtime import open_the_lake
-    from frazil.runtime.data_dir import DataDir
-    from frazil.runtime.machine_checks import free_port
+    from frazil.runtime import DataDir, free_port, open_the_lake
     from frazil.serving.artifacts import LocalCopies, open_shelf
     from frazil.serving.quack import QuackOfTable
 

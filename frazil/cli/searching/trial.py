@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from frazil.cli.job import run_job
 from frazil.cli.listing import listing
-from frazil.cli.load.jobs import progress
 from frazil.cli.options import SharedOptions
 from frazil.cli.output import Output, counted
 from frazil.cli.verb import verb
@@ -22,6 +22,8 @@ from frazil.errors import InvalidInput, Misconfigured
 
 if TYPE_CHECKING:
     from frazil.client import Client
+
+_WAIT_SECONDS = 7200.0
 
 
 class _RunFirst(TyperGroup):
@@ -54,7 +56,7 @@ def run(
     search: Annotated[
         int | None, typer.Option(metavar="N", help="N trials: at random, then near the best.", show_default=False)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what is drawn: sample, queries, search.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of sample, queries and search.")] = None,
     models: Annotated[
         str | None, typer.Option(metavar="MODEL,…", help="Compare these models instead of indexes.")
     ] = None,
@@ -62,19 +64,21 @@ def run(
         Path | None,
         typer.Option("--eval", metavar="FILE", help="Queries: lines of text, or JSON with text or vector, expected."),
     ] = None,
-    queries: Annotated[int | None, typer.Option(help="How many to make from the data.", show_default="200")] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="How many queries to make from the data.", show_default="200")
+    ] = None,
     k: Annotated[int | None, typer.Option("-k", help="How many neighbours count.", show_default="10")] = None,
     rule: Annotated[str | None, typer.Option(help="What is best.", show_default="fastest with recall >= 0.99")] = None,
     max_vectors: Annotated[
-        int | None, typer.Option(help="Of more than these a sample is tried.", show_default="100,000")
+        int | None, typer.Option(help="Use a sample if there are more vectors.", show_default="100,000")
     ] = None,
     limit: Annotated[float | None, typer.Option(help="Seconds for all trials.", show_default="1800")] = None,
     trial_limit: Annotated[float | None, typer.Option(help="Seconds for one.", show_default="300")] = None,
     profile: Profile = None,
     model: Model = None,
 ) -> None:
-    """Build and measure indexes on the table's vectors; every trial goes into the table's journal."""
-    wanted: dict[str, Any] = {
+    """Build and measure indexes on the vectors of a table."""
+    body = {
         "kinds": _words(kinds),
         "grid": None if grid is None else _grid(grid),
         "search": search,
@@ -90,9 +94,12 @@ def run(
         "profile": profile,
         "model": model,
     }
-    with options.connect() as client, progress(output) as on_progress:
-        report = client.trial(table, tell=on_progress, **wanted)
-    output.show(report, _print_models if "models" in report else _print_run)
+    with options.connect() as client:
+        run_job(client, output, "trial", body, _print_report, table=table, timeout=_WAIT_SECONDS)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    (_print_models if "models" in report else _print_run)(report)
 
 
 @app.command("list")
@@ -104,9 +111,9 @@ def list_(
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run.")] = None,
     limit: Annotated[int, typer.Option(help="How many, the newest.")] = 50,
 ) -> None:
-    """What was measured, newest first. All of it is the table `<TABLE>__trials`."""
+    """List measurements, newest first. They are the table `<TABLE>__trials`."""
     found = client.trials(table, run=run, limit=limit)
-    none = f"nothing was tried yet: frazil trial {table}"
+    none = f"no trials yet: frazil trial {table}"
     output.show({"trials": found}, lambda _: _print_trials(found) if found else print(none))
 
 
@@ -117,26 +124,28 @@ def best(
     output: Output,
     table: Name,
     rule: Annotated[str | None, typer.Option(metavar="SENTENCE", help='"fastest with recall >= 0.99".')] = None,
-    recall: Annotated[float | None, typer.Option(help="How much must be found.", show_default="0.99")] = None,
+    recall: Annotated[float | None, typer.Option(help="The least recall.", show_default="0.99")] = None,
     by: Annotated[
-        str | None, typer.Option(help="What is to be least: latency, build, memory or size.", show_default="latency")
+        str | None, typer.Option(help="Minimise latency, build, memory or size.", show_default="latency")
     ] = None,
     k: Annotated[int | None, typer.Option("-k", help="Trials of this k.", show_default="the newest")] = None,
-    promote: Annotated[bool, typer.Option("--promote", help="The next build takes it.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Back to the default, by the size of the data.")] = False,
+    promote: Annotated[bool, typer.Option("--promote", help="Use it in the next build.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Return to the default index.")] = False,
     profile: Profile = None,
     model: Model = None,
 ) -> None:
-    """The best trial of today's data under a rule."""
+    """Show the best trial of the current data under a rule."""
     if forget and (promote or rule or recall is not None or by):
-        raise InvalidInput("--forget goes alone", code="bad_trial", hint=f"frazil trial best {table} --forget")
+        raise InvalidInput(
+            "--forget excludes other options", code="bad_trial", hint=f"frazil trial best {table} --forget"
+        )
     with options.connect() as client:
         if forget:
             output.show(client.forget_best(table, profile=profile, model=model), _print_forgotten)
             return
         words: dict[str, Any] = {"rule": rule, "recall": recall, "by": by, "k": k}
         best = client.best_trial(table, promote=promote, profile=profile, model=model, **words)
-    following = "the next build takes it" if promote else f"frazil trial best {table} --promote"
+    following = "the next build uses it" if promote else f"frazil trial best {table} --promote"
     output.show(best, lambda _: _print_best(best, following))
 
 
@@ -157,7 +166,7 @@ def chart(
 
     draw = {".svg": drawing.svg, ".html": drawing.page}.get(out.suffix.lower())
     if draw is None:
-        raise InvalidInput(f"{out.name!r} ends in neither .svg nor .html", code="bad_chart", hint="--out trials.html")
+        raise InvalidInput(f"{out.name!r} does not end in .svg or .html", code="bad_chart", hint="--out trials.html")
     with options.connect() as client:
         found = client.trials(table, run=run)
     shown = drawing.alike(found)
@@ -166,8 +175,8 @@ def chart(
     try:
         out.write_text(draw(shown, _title(table, shown[-1])), encoding="utf-8")
     except OSError as error:
-        raise Misconfigured(f"{out} cannot be written: {error.strerror}", hint="choose another place") from error
-    output.say({"file": str(out), "trials": len(shown)}, f"{out}: {counted(len(shown), 'trial')}")
+        raise Misconfigured(f"{out} cannot be written: {error.strerror}", hint="choose another path") from error
+    output.line({"file": str(out), "trials": len(shown)}, f"{out}: {counted(len(shown), 'trial')}")
 
 
 def _title(table: str, trial: Mapping[str, Any]) -> str:
@@ -217,7 +226,7 @@ def _short(config: dict[str, Any]) -> str:
 
 def _print_forgotten(answer: dict[str, Any]) -> None:
     was = "nothing was chosen" if answer["forgotten"] is None else f"{_short(answer['forgotten'])} is forgotten"
-    print(f"{answer['shelf']}: {was}; the index follows the size of the data")
+    print(f"{answer['shelf']}: {was}; the default index is used")
 
 
 def _print_best(best: dict[str, Any], following: str) -> None:
@@ -241,7 +250,7 @@ def _print_run(report: dict[str, Any]) -> None:
         if trial["state"] != "ok":
             print(f"  {_short(trial['config'])}: {trial['state']}, {trial.get('reason', '')}")
     if report["left"]:
-        print(f"  {counted(report['left'], 'trial')} left out: the time was over (--limit)")
+        print(f"  {counted(report['left'], 'trial')} left out: the time limit was reached (--limit)")
     verdict = "▸ is the best" if report["best"] else "nothing is good enough"
     print(f"  {verdict}: {report['rule']}")
     table = report["table"]

@@ -51,7 +51,7 @@ def resend(
     name: Name,
     position: Annotated[list[int] | None, typer.Option(help="Only the one at this position; may be repeated.")] = None,
 ) -> None:
-    """Publish dead letters again after repair, under their ids. What fails again comes back."""
+    """Publish dead letters again, under their ids. Events that fail again become dead letters again."""
     output.show(client.resend_dead_letters(name, position or None), _print_resent)
 
 
@@ -71,7 +71,7 @@ def discard(
     name: Name,
     position: Annotated[list[int], typer.Option(help="Which one; may be repeated.")],
 ) -> None:
-    """Take dead letters out for good, without sending them."""
+    """Discard dead letters permanently."""
     answer = client.discard_dead_letters(name, position)
     text = f"{answer.get('discarded', 0):,} dead letters are discarded, {answer.get('left', 0):,} are left"
-    output.say(answer, text)
+    output.line(answer, text)

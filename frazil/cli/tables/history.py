@@ -1,4 +1,4 @@
-"""`frazil tables history|loads|rows|changes|export-hint`: what a table was, what changed, and how others open it."""
+"""`frazil tables history|loads|rows|changes|export-hint`: the past of a table, and access for other tools."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def rows(
     name: Name,
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the event.")] = None,
     key: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Of an entity: the key, in the place of an id.")
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="For an entity: its key instead of an id.")
     ] = None,
 ) -> None:
     """The versions of one row, oldest first, by the id of its events or the key of an entity."""
@@ -159,7 +159,7 @@ def _print_changes(answer: dict[str, Any]) -> None:
 
 @verb
 def export_hint(client: Client, output: Output, name: Name) -> None:
-    """Let other tools open the table by its folder, as it is now; run it again to follow the table."""
+    """Let other tools open the current state of the table by its folder; run it again after commits."""
     output.show(client.export_hint(name), _print_hint)
 
 
@@ -173,7 +173,7 @@ def _key(given: list[str]) -> dict[str, str]:
     parts = [text.partition("=") for text in given]
     for column, equals, _ in parts:
         if not equals or not column:
-            raise InvalidInput(f"{column!r} is no key", code="bad_key", hint="write COLUMN=VALUE, as in --key id=7")
+            raise InvalidInput(f"{column!r} is not a key", code="bad_key", hint="write COLUMN=VALUE, as in --key id=7")
     return {column: value for column, _, value in parts}
 
 

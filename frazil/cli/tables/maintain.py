@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from frazil.cli.job import Render, run_job
 from frazil.cli.listing import listing
 from frazil.cli.output import Output, counted
 from frazil.cli.terminal_cells import styled
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="TABLE")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-Patience = Annotated[float, typer.Option("--timeout", min=0, help="How many seconds to wait for the pipeline.")]
+Patience = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the pipeline.")]
 
 
 @verb
@@ -26,8 +27,8 @@ def health(
     output: Output,
     name: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
 ) -> None:
-    """Files, snapshots and metadata of each table, and what to do about them."""
-    found = client.tables_health() if name is None else [client.table_health(name)]
+    """Show files, snapshots and metadata of each table, with a verdict."""
+    found = client.maintenance.tables_health() if name is None else [client.maintenance.table_health(name)]
     output.show({"tables": found} if name is None else found[0], lambda _: _print_health(found))
 
 
@@ -37,27 +38,26 @@ def compact(
     output: Output,
     table: Name,
     sort: Annotated[
-        str | None, typer.Option(metavar="COLUMNS", help="Order all rows by these columns, as in customer,at.")
+        str | None, typer.Option(metavar="COLUMNS", help="Sort all rows by these columns, as in customer,at.")
     ] = None,
     dry_run: DryRun = False,
     timeout: Patience = 3600.0,
 ) -> None:
-    """Make few large files of many small ones; readers and commits go on meanwhile."""
+    """Rewrite many small files as few large ones; readers and commits continue."""
     columns = [column.strip() for column in (sort or "").split(",") if column.strip()]
-    output.show(client.maintain(table, "compact", sort=columns, dry_run=dry_run, timeout_s=timeout), _print_steps)
+    _maintain(client, output, table, "compact", dry_run=dry_run, timeout=timeout, sort=columns)
 
 
 @verb
 def expire(client: Client, output: Output, table: Name, dry_run: DryRun = False, timeout: Patience = 3600.0) -> None:
-    """Let go of old snapshots and of the files that only they need; tagged ones stay."""
-    output.show(client.maintain(table, "expire", dry_run=dry_run, timeout_s=timeout), _print_steps)
+    """Remove old snapshots and the files that only they use; tagged snapshots stay."""
+    _maintain(client, output, table, "expire", dry_run=dry_run, timeout=timeout)
 
 
 @verb
 def orphans(client: Client, output: Output, table: Name, dry_run: DryRun = False, timeout: Patience = 3600.0) -> None:
-    """Remove files that no snapshot names, once they are old enough."""
-    answer = client.maintain(table, "remove_orphans", dry_run=dry_run, timeout_s=timeout)
-    output.show(answer, _print_orphans if dry_run else _print_steps)
+    """Remove files that no snapshot refers to, when they are old enough."""
+    _maintain(client, output, table, "remove_orphans", dry_run=dry_run, timeout=timeout, print_plan=_print_orphans)
 
 
 @verb
@@ -65,21 +65,27 @@ def retention(
     client: Client,
     output: Output,
     table: Name,
-    apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it only the plan is shown.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it only show the plan.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,
     at: Annotated[str | None, typer.Option(metavar="DAY", help="Plan for another day, as in 2030-01-31.")] = None,
     all_snapshots: Annotated[
         bool,
-        typer.Option("--all-snapshots", help="Also expire younger snapshots that hold such rows: no way back to them."),
+        typer.Option("--all-snapshots", help="Also expire younger snapshots that hold such rows, permanently."),
     ] = False,
     timeout: Patience = 3600.0,
 ) -> None:
-    """Rows beyond the table's retention_years: what would be removed, and with --apply its removal."""
-    only_plan = dry_run or not apply
-    answer = client.maintain(
-        table, "retention", dry_run=only_plan, all_snapshots=all_snapshots, at=at, timeout_s=timeout
+    """Show the rows older than retention_years of the table; with --apply remove them."""
+    _maintain(
+        client,
+        output,
+        table,
+        "retention",
+        dry_run=dry_run or not apply,
+        timeout=timeout,
+        all_snapshots=all_snapshots or None,
+        at=at,
+        print_plan=lambda answer: _print_retention_plan(answer, table),
     )
-    output.show(answer, lambda _: _print_retention_plan(answer, table) if only_plan else _print_steps(answer))
 
 
 @verb
@@ -87,11 +93,31 @@ def purge(
     client: Client,
     output: Output,
     table: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only show the plan.")] = False,
 ) -> None:
-    """Delete a dropped table for good: rows, history, and what is on the bus. Nothing brings it back."""
-    answer = client.purge_table(table, dry_run=not yes)
+    """Delete a dropped table permanently: rows, history, and its events on the bus."""
+    answer = client.tables.purge(table, dry_run=not yes)
     output.show(answer, lambda _: _print_purge(answer, table))
+
+
+def _maintain(
+    client: Client,
+    output: Output,
+    table: str,
+    what: str,
+    *,
+    dry_run: bool,
+    timeout: float,
+    print_plan: Render | None = None,
+    **options: Any,
+) -> None:
+    """Show the plan with `dry_run`, else run the job."""
+    if dry_run:
+        plan = client.maintenance.run(table, what, dry_run=True, **options)
+        output.show(plan, print_plan or _print_steps)
+    else:
+        body = {"what": what, **options}
+        run_job(client, output, "maintenance", body, _print_steps, table=table, timeout=timeout)
 
 
 def _print_health(tables: list[dict[str, Any]]) -> None:
@@ -139,7 +165,7 @@ def _print_retention_plan(answer: dict[str, Any], table: str) -> None:
         print(f"  {part['begins'][:10]} to {part['ends'][:10]}  {size}")
     size = f"{counted(plan['rows'], 'row')} in {counted(plan['files'], 'file')} ({_size(plan['bytes'])})"
     print(f"{size} are from before {plan['cut'][:10]}; by {plan['column']}, kept {plan['retention_years']:g} years")
-    print(f"{counted(len(plan['expiring_snapshots']), 'snapshot')} with such rows will go too")
+    print(f"{counted(len(plan['expiring_snapshots']), 'snapshot')} with such rows will be removed too")
     if plan["holding_snapshots"]:
         tags = f", the tags {', '.join(plan['holding_tags'])} among them" if plan["holding_tags"] else ""
         print(f"{len(plan['holding_snapshots']):,} younger ones hold such rows and stay{tags}: see --all-snapshots")
@@ -150,7 +176,7 @@ def _print_retention_plan(answer: dict[str, Any], table: str) -> None:
 def _print_purge(answer: dict[str, Any], table: str) -> None:
     for one in answer["tables"]:
         print(f"  {one['hidden']}  {counted(one['files'], 'file')}  {_size(one['bytes'])}  {one['location']}")
-    print("purged" if answer["purged"] else f"to delete this for good: frazil purge {table} --yes")
+    print("purged" if answer["purged"] else f"to delete it permanently: frazil purge {table} --yes")
 
 
 def _print_steps(answer: dict[str, Any]) -> None:

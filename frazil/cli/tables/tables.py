@@ -1,4 +1,4 @@
-"""`frazil tables`: declare, list, describe, alter, drop, undrop, and look back."""
+"""`frazil tables`: tables declared, listed, described, altered, dropped and restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frazil.errors import InvalidInput
 if TYPE_CHECKING:
     from frazil.client import Client
 
-app = typer.Typer(help="Declare and look after tables.", no_args_is_help=True)
+app = typer.Typer(help="Declare and manage tables.", no_args_is_help=True)
 app.command("health")(maintain.health)
 app.command("history")(tables_history.history)
 app.command("loads")(tables_history.loads)
@@ -44,15 +44,15 @@ Text = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column
 def list_(
     client: Client,
     output: Output,
-    dropped: Annotated[bool, typer.Option("--dropped", help="Those that can be undropped.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also what frazil keeps beside them.")] = False,
+    dropped: Annotated[bool, typer.Option("--dropped", help="List dropped tables.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also derived tables.")] = False,
 ) -> None:
-    """All tables. Quarantines, embeddings, trials and dead letters are listed with `--all`, and in JSON."""
+    """List tables. Derived tables are listed with `--all`, and in JSON."""
     from frazil.events.declaration import DEAD_LETTERS_SUFFIX, EMBEDDINGS_SUFFIX, QUARANTINE_SUFFIX, TRIALS_SUFFIX
 
     found = client.tables(dropped=dropped)
-    beside = () if everything else (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
-    listed = [table for table in found if not str(table.get("name")).endswith(beside)]
+    derived = () if everything else (QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
+    listed = [table for table in found if not str(table.get("name")).endswith(derived)]
     output.show({"tables": found}, lambda _: _print_tables(listed))
 
 
@@ -69,16 +69,16 @@ def create(
     partition: Annotated[
         list[str] | None, typer.Option(help="As in day(at), hour(at), month(at), bucket(16,user) or a column.")
     ] = None,
-    unknown_fields: Annotated[
-        str | None, typer.Option(help="What to do with fields not declared: evolve, keep or reject.")
-    ] = None,
+    unknown_fields: Annotated[str | None, typer.Option(help="Undeclared fields: evolve, keep or reject.")] = None,
     description: Annotated[str | None, typer.Option(help="What the table holds.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
+    owner: Annotated[str | None, typer.Option(help="The owner.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag.")] = None,
     text: Text = None,
-    model: Annotated[str | None, typer.Option(help="What embeds the text.", show_default="wordllama")] = None,
-    freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
-    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
+    model: Annotated[str | None, typer.Option(help="The embedding model.", show_default="wordllama")] = None,
+    freshness_target_seconds: Annotated[
+        float | None, typer.Option(help="Target for the age of the newest row.")
+    ] = None,
+    retention_years: Annotated[float | None, typer.Option(help="Years after which rows may be removed.")] = None,
 ) -> None:
     """Declare a table. The same declaration again changes nothing."""
     declared = _declaration(file) if file else {}
@@ -106,13 +106,13 @@ def create(
         )
     with options.connect() as client:
         made = client.create_table(declared.pop("name"), declared.pop("columns"), **declared)
-    output.say(made, f"table {made.get('name')} is ready")
+    output.line(made, f"table {made.get('name')} is ready")
 
 
 @app.command()
 @verb
 def describe(client: Client, output: Output, name: Name) -> None:
-    """Columns, words, freshness, where its rows come from, snapshots and the place of the metadata."""
+    """Show columns, description, freshness, lineage, snapshots and the metadata file."""
     output.show(client.table(name), _print_description)
 
 
@@ -166,13 +166,15 @@ def alter(
         list[str] | None, typer.Option("--widen", metavar="NAME:TYPE", help="Widen a column, as int to long.")
     ] = None,
     description: Annotated[str | None, typer.Option(help="What the table holds.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Who answers for it.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag; all tags are given anew.")] = None,
+    owner: Annotated[str | None, typer.Option(help="The owner.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; replaces all tags.")] = None,
     text: Text = None,
-    freshness_target_seconds: Annotated[float | None, typer.Option(help="How old the newest row may be.")] = None,
-    retention_years: Annotated[float | None, typer.Option(help="After how many years rows may be removed.")] = None,
+    freshness_target_seconds: Annotated[
+        float | None, typer.Option(help="Target for the age of the newest row.")
+    ] = None,
+    retention_years: Annotated[float | None, typer.Option(help="Years after which rows may be removed.")] = None,
 ) -> None:
-    """Add columns, widen types, change the words."""
+    """Add columns, widen types, change the description."""
     words = {
         "add_columns": _columns(add),
         "widen": _columns(widen),
@@ -187,22 +189,22 @@ def alter(
     if not changes:
         raise InvalidInput("nothing to change", code="no_change", hint="add --add, --widen, --description, --owner, …")
     with options.connect() as client:
-        output.say(client.alter_table(name, **changes), f"table {name} is altered")
+        output.line(client.alter_table(name, **changes), f"table {name} is altered")
 
 
 @app.command()
 @verb
 def drop(client: Client, output: Output, name: Name) -> None:
-    """Take a table away; its data is kept and `undrop` brings it back."""
+    """Drop a table; its data is kept and `undrop` restores it."""
     answer = client.drop_table(name)
-    output.say(answer, f"table {name} is dropped; frazil tables undrop {name} brings it back")
+    output.line(answer, f"table {name} is dropped; frazil tables undrop {name} restores it")
 
 
 @app.command()
 @verb
 def undrop(client: Client, output: Output, name: Name) -> None:
-    """Bring a dropped table back with all its rows."""
-    output.say(client.undrop_table(name), f"table {name} is back")
+    """Restore a dropped table with all its rows."""
+    output.line(client.undrop_table(name), f"table {name} is restored")
 
 
 def _column_row(name: str, declared: Any) -> list[str]:
@@ -230,7 +232,7 @@ def _declaration(file: str) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", code="bad_file") from error
     except ValueError as error:
-        raise InvalidInput(f"{file} is not JSON: {error}", code="bad_file", hint="correct that place") from error
+        raise InvalidInput(f"{file} is not JSON: {error}", code="bad_file", hint="fix the JSON") from error
     if not isinstance(content, dict):
-        raise InvalidInput(f"{file} does not hold a declaration", hint='write {"name": …, "columns": {…}}')
+        raise InvalidInput(f"{file} is not a declaration", hint='write {"name": …, "columns": {…}}')
     return content
