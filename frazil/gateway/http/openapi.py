@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from frazil.gateway.http.operation import JSON, Errors, Fields, OfTable, Operation, fields, operation
 from frazil.gateway.http.query_parameters import only
-from frazil.requests import GrantRequest
+from frazil.requests import ChecksRequest, ChunkingRequest, ColumnRequest, GrantRequest, TableSearchRequest
 
 _SCHEMAS = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
@@ -53,6 +53,8 @@ _ERROR = {
         }
     },
 }
+# Parts of requests, which their fields refer to by name.
+_PARTS = (GrantRequest, ColumnRequest, ChecksRequest, TableSearchRequest, ChunkingRequest)
 _DESCRIPTION = (
     "Events in, SQL and search out. Every error is `{error: {code, message, hint, details?}}`; the codes of an "
     "operation are in `x-codes` of each status."
@@ -78,7 +80,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     """The document of these routes; each has a declared operation, or this raises."""
     operations = [(route, method, operation_of(route)) for route in routes for method in _methods(route)]
     types = [part for _, _, declared in operations for part in _types(declared)]
-    encoded, components = msgspec.json.schema_components([*types, GrantRequest], ref_template=_SCHEMAS)
+    encoded, components = msgspec.json.schema_components([*types, *_PARTS], ref_template=_SCHEMAS)
     schemas = _Schemas(types, encoded, components)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route, method, declared in operations:

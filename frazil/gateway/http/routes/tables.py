@@ -18,11 +18,9 @@ from frazil.gateway.http.operation import (
     PARAMETER,
     TABLE,
     Errors,
-    Fields,
     JsonObject,
     JsonObjects,
     Parameter,
-    Texts,
     fields,
     operation,
 )
@@ -31,7 +29,7 @@ from frazil.gateway.http.responses import answer
 from frazil.gateway.http.tellings import TableStatus
 from frazil.gateway.purge import purge_dropped
 from frazil.lake.catalog import LakeTable
-from frazil.requests import RepairRequest, decode_request
+from frazil.requests import AlterTableRequest, CreateTableRequest, RepairRequest, decode_request
 from frazil.tables import (
     alter_table,
     declare_table,
@@ -43,28 +41,6 @@ from frazil.tables import (
 )
 
 _BRIEF = fields(name=str, kind=str, columns=JsonObject, rows=int, snapshot_id=int | None)
-_WORDS = {
-    "description": str | None,
-    "owner": str | None,
-    "tags": Texts | None,
-    "text": Texts | None,
-    "search": JsonObject | None,
-    "freshness_target_seconds": float | None,
-    "retention_years": float | None,
-}
-_TABLE = Fields(
-    {"name": str},
-    {
-        "kind": str | None,
-        "columns": JsonObject | None,
-        "key": Texts | None,
-        "partition": Texts | None,
-        "unknown_fields": str | None,
-        "keep_snapshots": str | None,
-        **_WORDS,
-    },
-)
-_CHANGES = Fields(optional={"add_columns": JsonObject, "widen": dict[str, str], **_WORDS})
 _BAD_COLUMNS: Errors = {
     422: (
         "bad_check",
@@ -112,15 +88,15 @@ class Tables:
         BODY,
         TABLE,
         _DECLARATION,
-        body=_TABLE,
+        body=CreateTableRequest,
     )
     async def declare(self, request: Request) -> Response:
         admin_only(request)
         only(request)
         gateway = self._gateway
-        declared = await json_body(request, self._bodies)
+        declared = decode_request(await json_body(request, self._bodies), CreateTableRequest)
         table, made = await declare_table(
-            declared, bus=gateway.bus, directory=gateway.directory, journal=gateway.journal
+            declared.declaration(), bus=gateway.bus, directory=gateway.directory, journal=gateway.journal
         )
         return answer(self._brief(table), 201 if made else 200)
 
@@ -169,15 +145,15 @@ class Tables:
         BODY,
         TABLE,
         _ALTERATION,
-        body=_CHANGES,
+        body=AlterTableRequest,
     )
     async def alter(self, request: Request) -> Response:
         admin_only(request)
         only(request)
         name = table_of(request)
-        alteration = await json_body(request, self._bodies)
+        alteration = decode_request(await json_body(request, self._bodies), AlterTableRequest)
         gateway = self._gateway
-        table = await alter_table(name, alteration, directory=gateway.directory, journal=gateway.journal)
+        table = await alter_table(name, alteration.changes(), directory=gateway.directory, journal=gateway.journal)
         return answer(self._brief(table))
 
     @operation(
