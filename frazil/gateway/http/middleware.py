@@ -1,4 +1,4 @@
-"""What stands before every route: the token, its rate, its quotas, errors in one shape, and the count."""
+"""Middleware of every route: the token, its rate and quotas, errors in one shape, and request metrics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Guard:
         """Let the route answer, in a place of its own. Who has no valid token gets none."""
         if scope["path"] in OPEN:
             if bearer := _bearer(scope):
-                # A wrong token is told what everybody is: a probe must not fail because its token has expired.
+                # A wrong token gets the answer for everybody: a probe must not fail because its token has expired.
                 with contextlib.suppress(Denied, Unavailable):
                     scope[IDENTITY] = await self._access.identify(bearer)
             await self._app(scope, receive, send)

@@ -20,7 +20,7 @@ from frazil.requests import ChecksRequest, ChunkingRequest, ColumnRequest, Grant
 
 _SCHEMAS = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
-# Before any route is asked: the token, its rate and quotas, the shape of the request, and what nobody foresaw.
+# Errors before any route: the token, its rate and quotas, the shape of the request, and what nobody foresaw.
 _EVERYWHERE: Errors = {
     400: ("bad_request", "two_authorizations"),
     408: ("request_timeout", "headers_timeout"),

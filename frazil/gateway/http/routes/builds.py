@@ -44,12 +44,12 @@ class Builds:
         body = await json_body(request, self._bodies)
         if not isinstance(body, dict) or {"table", "embedding"} & body.keys():
             raise InvalidInput("a build is {force?, profile?}", code="bad_build", hint="{}")
-        asked = BuildRequest.parse({**body, "table": name})
+        wanted = BuildRequest.parse({**body, "table": name})
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
         registry = self._gateway.lake.registry
-        profile = None if asked.profile is None else await asyncio.to_thread(Profiles(registry).get, asked.profile)
+        profile = None if wanted.profile is None else await asyncio.to_thread(Profiles(registry).get, wanted.profile)
         if profile is not None:
             must_be_of(profile, table.spec)
         model_of(table.spec, profile)
-        return accepted(await submit(self._gateway, BUILD, asked, identity_of(request)))
+        return accepted(await submit(self._gateway, BUILD, wanted, identity_of(request)))

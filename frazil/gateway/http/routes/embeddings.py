@@ -55,9 +55,9 @@ class TableEmbeddings:
         body = await json_body(request, self._bodies)
         if not isinstance(body, dict) or "table" in body:
             raise InvalidInput("an embedding is {model?, shadow?, retry?, sweep?}", code="bad_embedding", hint="{}")
-        asked = EmbedRequest.parse({**body, "table": name})
-        check_model((await self._table(name)).spec, asked)
-        return accepted(await submit(self._gateway, EMBED, asked, identity_of(request)))
+        wanted = EmbedRequest.parse({**body, "table": name})
+        check_model((await self._table(name)).spec, wanted)
+        return accepted(await submit(self._gateway, EMBED, wanted, identity_of(request)))
 
     @operation(
         "The models that a table has vectors of",

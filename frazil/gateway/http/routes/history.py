@@ -67,7 +67,7 @@ class TableHistory:
     )
     async def row(self, request: Request) -> Response:
         only(request)
-        name = _told_apart(request)
+        name = _with_positions(request)
         return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
 
     @operation(
@@ -84,7 +84,7 @@ class TableHistory:
     async def of_key(self, request: Request) -> Response:
         """`?key=column=value`, once for each column of the key."""
         only(request, "key")
-        name = _told_apart(request)
+        name = _with_positions(request)
         parts = [text.partition("=") for text in request.query_params.getlist("key")]
         if any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) != len(parts):
             raise InvalidInput("`key` is column=value, each column once", code="bad_parameter", hint="?key=id=7")
@@ -103,7 +103,7 @@ class TableHistory:
     )
     async def changes(self, request: Request) -> Response:
         only(request, "from", "to", "limit")
-        name = _told_apart(request)
+        name = _with_positions(request)
         first = _snapshot_id(request, "from")
         if first is None:
             raise InvalidInput(
@@ -133,8 +133,8 @@ def _readable(request: Request) -> tuple[str, ReadGrant]:
     return name, grant
 
 
-def _told_apart(request: Request) -> str:
-    """The table's full name, for a caller who sees by which position rows are told apart."""
+def _with_positions(request: Request) -> str:
+    """The table's full name, for a caller who sees the positions of rows."""
     name, grant = _readable(request)
     if "_seq" in grant.masks:  # of a token that was made when this was allowed
         raise Forbidden("this token sees `_seq` masked", hint="ask whoever gave you the token for one without that")

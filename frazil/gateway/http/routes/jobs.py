@@ -1,4 +1,4 @@
-"""GET /v1/jobs, /v1/jobs/{id}: what the pipeline was asked to do, and how it stands."""
+"""GET /v1/jobs, /v1/jobs/{id}: the jobs of the pipeline and their states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frazil.gateway.http.server_paths import ServerPaths
 from frazil.registry import job_status, list_jobs
 
 _INTERNAL = "something went wrong inside the pipeline"
-_TELL_THEM = "tell whoever runs this frazil the id of the job"
+_REPORT_IT = "report the id of the job to the administrator of this frazil"
 
 
 class Jobs:
@@ -27,33 +27,33 @@ class Jobs:
         self._gateway = gateway
         self._server_paths = ServerPaths.of(gateway)
 
-    @operation("What the pipeline was asked to do", "jobs", {200: fields(jobs=JsonObjects)}, FORBIDDEN)
+    @operation("The jobs of the pipeline", "jobs", {200: fields(jobs=JsonObjects)}, FORBIDDEN)
     async def list(self, request: Request) -> Response:
         admin_only(request)
         only(request)
         jobs = await asyncio.to_thread(list_jobs, self._gateway.lake.registry)
-        await self._see_what_they_did(jobs)
+        await self._refresh_after(jobs)
         return answer({"jobs": jobs})
 
     @operation("One job", "jobs", {200: fields(id=str, kind=str, state=str)}, {404: ("job_not_found",)})
     async def show(self, request: Request) -> Response:
-        """For admins, and for the token that asked for it; to others there is no such job."""
+        """For admins, and for the token that submitted it; for others there is no such job."""
         only(request)
         identity = identity_of(request)
-        told = await asyncio.to_thread(job_status, self._gateway.lake.registry, request.path_params["id"][:100])
-        if not identity.is_admin and told["asked_by"] != identity.id:
+        job = await asyncio.to_thread(job_status, self._gateway.lake.registry, request.path_params["id"][:100])
+        if not identity.is_admin and job["asked_by"] != identity.id:
             raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
-        await self._see_what_they_did([told])
-        return answer(told if identity.is_admin else self._for_others(told))
+        await self._refresh_after([job])
+        return answer(job if identity.is_admin else self._for_others(job))
 
-    async def _see_what_they_did(self, jobs: Sequence[Mapping[str, Any]]) -> None:
-        """Look at the catalog, so that whoever is told that a job is done finds here what it did."""
+    async def _refresh_after(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        """Read the catalog again, so that a caller who sees that a job is done finds its result here."""
         if any(job["state"] == "done" for job in jobs):
             await self._gateway.directory.refresh()
 
-    def _for_others(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _for_others(self, job: dict[str, Any]) -> dict[str, Any]:
         """Without paths of this machine, and without the words of an exception that nobody foresaw."""
-        if told.get("error", {}).get("code") == "internal":
-            told = {**told, "error": FrazilError(_INTERNAL, hint=_TELL_THEM).body()["error"]}
-        hidden: dict[str, Any] = self._server_paths.hidden(told)
+        if job.get("error", {}).get("code") == "internal":
+            job = {**job, "error": FrazilError(_INTERNAL, hint=_REPORT_IT).body()["error"]}
+        hidden: dict[str, Any] = self._server_paths.hidden(job)
         return hidden

@@ -89,8 +89,8 @@ class Loads:
         """An archive or a refresh from a source that the pipeline's settings name."""
         admin_only(request)
         only(request)
-        asked = PostgresRequest.parse(await json_body(request, self._bodies))
-        return accepted(await submit(self._gateway, POSTGRES, asked, identity_of(request)))
+        wanted = PostgresRequest.parse(await json_body(request, self._bodies))
+        return accepted(await submit(self._gateway, POSTGRES, wanted, identity_of(request)))
 
     @operation(
         "Send a file and load it",
@@ -139,8 +139,8 @@ class Loads:
         limit = whole_number(request, "limit", default=100, most=_MOST_LOADS)
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
-        told = await asyncio.to_thread(newest_loads, self._gateway.lake.registry, table, limit=limit)
-        return answer({"table": table.spec.short_name, "loads": told})
+        loads = await asyncio.to_thread(newest_loads, self._gateway.lake.registry, table, limit=limit)
+        return answer({"table": table.spec.short_name, "loads": loads})
 
     async def _may_load(self, request: Request, load: LoadRequest) -> None:
         """Who may publish to a table may add rows to it; taking away those of others, and making it, is for admins."""

@@ -83,9 +83,9 @@ class Search:
         only(request)
         searches = searches_of(self._gateway)
         request.scope[AUDITED] = True
-        asked = decode_request(await json_body(request, self._bodies), SearchRequest)
+        wanted = decode_request(await json_body(request, self._bodies), SearchRequest)
         answering = searches.answer(
-            asked, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
+            wanted, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
         )
         return Response(await while_connected(request, answering), media_type="application/json")
 

@@ -63,7 +63,7 @@ class Status:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._parts = PartsHealth(gateway)
-        self._telling = TableStatus(gateway)
+        self._status = TableStatus(gateway)
 
     @operation("What there is", "status", {200: fields(product=str, links=dict[str, str])}, is_open=True)
     async def links(self, request: Request) -> Response:
@@ -75,14 +75,14 @@ class Status:
 
         Reasons name tables, files and errors of engines.
         """
-        told = await self._parts.health()
+        body = await self._parts.health()
         identity: Identity | None = request.scope.get(IDENTITY)
         if identity is None:
-            told = {"status": told["status"]}
+            body = {"status": body["status"]}
         elif not identity.is_admin:
-            parts = {name: {"status": part["status"]} for name, part in told["parts"].items()}
-            told = {"status": told["status"], "parts": parts}
-        return answer(told)
+            parts = {name: {"status": part["status"]} for name, part in body["parts"].items()}
+            body = {"status": body["status"], "parts": parts}
+        return answer(body)
 
     @operation(
         "The standing of tables, searches and jobs",
@@ -96,10 +96,10 @@ class Status:
         with contextlib.suppress(Unavailable):  # then the tables are as they were last seen, and the parts say so
             await self._gateway.directory.refresh()
         tables = self._gateway.directory.tables()
-        told = await asyncio.gather(*(self._telling.status(table) for table in tables))
+        entries = await asyncio.gather(*(self._status.status(table) for table in tables))
         report = self._parts.pipeline_report() or {}
         by_name: dict[str, Any] = {}
-        for table, entry in zip(tables, told, strict=True):
+        for table, entry in zip(tables, entries, strict=True):
             fed = history_of(table.name) if table.spec.kind == "entity" else table.name
             of_pipeline = (report.get("tables") or {}).get(fed) or {}
             entry["failed_cycles"] = of_pipeline.get("failed_cycles", 0)
@@ -123,14 +123,14 @@ class Status:
         return letters.rows if letters is not None else 0
 
     def _open_jobs(self) -> list[dict[str, Any]]:
-        """What the pipeline was asked for and has not answered yet."""
+        """The jobs that are waiting or running."""
         found = []
         with contextlib.suppress(Unavailable):
             registry = self._gateway.lake.registry
             for job in open_jobs(registry):
-                told = job_status(registry, job.id)
-                if told["state"] in ("waiting", "running"):
-                    found.append({name: told.get(name) for name in ("id", "kind", "subject", "state", "progress")})
+                status = job_status(registry, job.id)
+                if status["state"] in ("waiting", "running"):
+                    found.append({name: status.get(name) for name in ("id", "kind", "subject", "state", "progress")})
         return found
 
     @operation(
@@ -158,9 +158,9 @@ class Status:
     async def metrics(self, request: Request) -> Response:
         admin_only(request)
         tables = self._gateway.directory.tables()
-        standings = await asyncio.gather(*(self._telling.standing(table) for table in tables))
-        told = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
-        more = [*self._of_tables(told), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
+        standings = await asyncio.gather(*(self._status.standing(table) for table in tables))
+        lags = {table.name: standing for table, standing in zip(tables, standings, strict=True)}
+        more = [*self._of_tables(lags), *await self._of_parts(), *self._of_pipeline(), *self._of_workers()]
         more += self._of_quotas()
         more += self._gateway.served.metrics() if self._gateway.served is not None else ()
         more.append(
@@ -168,7 +168,7 @@ class Status:
         )
         return Response(self._gateway.metrics.text(more), media_type=CONTENT_TYPE)
 
-    def _of_tables(self, told: dict[str, StreamLag]) -> Iterable[Metric]:
+    def _of_tables(self, lags: dict[str, StreamLag]) -> Iterable[Metric]:
         now = datetime.now(UTC)
         tables = self._gateway.directory.tables()
         commits = {
@@ -178,25 +178,25 @@ class Status:
         yield gauge(
             "frazil_table_lag_events",
             "Events on the bus that are not committed.",
-            [([name], standing.lag_events) for name, standing in told.items()],
+            [([name], standing.lag_events) for name, standing in lags.items()],
             "table",
         )
         yield gauge(
             "frazil_table_lag_seconds",
             "Age of the oldest event that is not committed.",
-            [([name], standing.lag_seconds) for name, standing in told.items()],
+            [([name], standing.lag_seconds) for name, standing in lags.items()],
             "table",
         )
         yield gauge(
             "frazil_table_watermark",
             "Position below which everything is committed.",
-            [([name], standing.watermark) for name, standing in told.items()],
+            [([name], standing.watermark) for name, standing in lags.items()],
             "table",
         )
         yield gauge(
             "frazil_table_head_sequence",
             "Sequence of the last message on the bus.",
-            [([name], standing.head) for name, standing in told.items()],
+            [([name], standing.head) for name, standing in lags.items()],
             "table",
         )
         yield gauge("frazil_table_rows", "Committed rows.", [([table.name], table.rows) for table in tables], "table")
@@ -245,16 +245,16 @@ class Status:
     def _of_workers(self) -> Iterable[Metric]:
         if self._gateway.pool is None:
             return
-        told = self._gateway.pool.status()
-        states = [([state], told[state]) for state in ("ready", "busy", "slow")]
+        workers = self._gateway.pool.status()
+        states = [([state], workers[state]) for state in ("ready", "busy", "slow")]
         yield gauge("frazil_query_workers", "Query workers by what they do.", states, "state")
-        yield gauge("frazil_queries_waiting", "Queries that wait for their turn.", [([], told["queue"])])
+        yield gauge("frazil_queries_waiting", "Queries that wait for their turn.", [([], workers["queue"])])
         yield gauge(
             "frazil_queries_stalled_seconds",
             "For how long queries have waited while none came to its turn and none that ran had time left.",
-            [([], told["stalled_seconds"])],
+            [([], workers["stalled_seconds"])],
         )
-        yield counter("frazil_query_workers_replaced", "Query workers ended and replaced.", [([], told["replaced"])])
+        yield counter("frazil_query_workers_replaced", "Query workers ended and replaced.", [([], workers["replaced"])])
 
     def _of_pipeline(self) -> Iterable[Metric]:
         report = self._parts.pipeline_report()
@@ -262,11 +262,11 @@ class Status:
             return
         tables: dict[str, dict[str, Any]] = report.get("tables") or {}
         for field, help_text in _PIPELINE_COUNTERS.items():
-            values = [([name], told.get(field)) for name, told in tables.items()]
+            values = [([name], figures.get(field)) for name, figures in tables.items()]
             yield counter(f"frazil_pipeline_{field}", help_text, values, "table")
         yield gauge(
             "frazil_pipeline_failed_cycles",
             "Failures of the pipeline in a row.",
-            [([name], told.get("failed_cycles")) for name, told in tables.items()],
+            [([name], figures.get("failed_cycles")) for name, figures in tables.items()],
             "table",
         )

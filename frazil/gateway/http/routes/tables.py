@@ -77,7 +77,7 @@ class Tables:
     def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
         self._gateway = gateway
         self._bodies = bodies
-        self._telling = TableStatus(gateway)
+        self._status = TableStatus(gateway)
 
     @operation(
         "Declare a table",
@@ -134,7 +134,7 @@ class Tables:
         only(request)
         await self._gateway.directory.refresh()
         table = await self._gateway.directory.table(name)
-        return answer(shown(await self._telling.describe(table), table, identity_of(request)))
+        return answer(shown(await self._status.describe(table), table, identity_of(request)))
 
     @operation(
         "Add columns, widen types, change words",
@@ -207,11 +207,11 @@ class Tables:
         admin_only(request)
         only(request)
         name = table_of(request)
-        asked = decode_request(await json_body(request, self._bodies), RepairRequest)
+        wanted = decode_request(await json_body(request, self._bodies), RepairRequest)
         bus, lake, journal = self._gateway.bus, self._gateway.lake, self._gateway.journal
-        if asked.what == "bus":
+        if wanted.what == "bus":
             name = (await self._gateway.directory.fed(name)).name
-            report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=asked.accept_loss)
+            report = await repair_bus(name, bus=bus, lake=lake, journal=journal, accept_loss=wanted.accept_loss)
         else:
             report = await repair_watermark(name, lake=lake, journal=journal)
         self._retire(name)
@@ -224,7 +224,7 @@ class Tables:
 
     def _brief(self, table: LakeTable) -> dict[str, Any]:
         return {
-            **self._telling.declared(table),
+            **self._status.declared(table),
             "rows": table.rows,
             "snapshot_id": table.snapshot_id,
             "metadata_location": table.metadata_location,

@@ -53,24 +53,24 @@ class Tokens:
         body=TokenRequest,
     )
     async def create(self, request: Request) -> Response:
-        """201 with the secret, which is told here and never again."""
+        """201 with the secret, which is shown here and never again."""
         admin_only(request)
         only(request)
-        asked = decode_request(await json_body(request, self._bodies), TokenRequest)
-        expires_at = asked.expiry(datetime.now(UTC))
-        grants = parse_grants(asked.grants)
+        wanted = decode_request(await json_body(request, self._bodies), TokenRequest)
+        expires_at = wanted.expiry(datetime.now(UTC))
+        grants = parse_grants(wanted.grants)
         _no_guesses(grants)
         for grant in grants:
             if grant.restricts:
                 await self._judge(grant)
         record, secret = await asyncio.to_thread(
             self._access.tokens.create,
-            asked.name.strip(),
+            wanted.name.strip(),
             grants,
             created_by=identity_of(request).id,
             expires_at=expires_at,
-            rate_per_second=asked.rate_per_second,
-            burst=asked.burst,
+            rate_per_second=wanted.rate_per_second,
+            burst=wanted.burst,
         )
         await self._changed(request, "token.create", record)
         return answer({"token": secret, **record.body(datetime.now(UTC))}, 201, _SECRET_HEADERS)
@@ -114,9 +114,9 @@ class Tokens:
         admin_only(request)
         only(request)
         body = await json_body(request, self._bodies) if _has_body(request) else {}
-        asked = decode_request(body, RotationRequest)
+        wanted = decode_request(body, RotationRequest)
         record, secret = await asyncio.to_thread(
-            self._access.tokens.rotate, request.path_params["id"], grace_seconds=asked.grace_s
+            self._access.tokens.rotate, request.path_params["id"], grace_seconds=wanted.grace_s
         )
         await self._changed(request, "token.rotate", record)
         return answer({"token": secret, **record.body(datetime.now(UTC))}, 200, _SECRET_HEADERS)
@@ -146,7 +146,7 @@ class Tokens:
                     hint="its columns are " + ", ".join(columns),
                 )
             if column == "_seq":
-                raise _bad("`_seq` is the position by which rows are told apart and cannot be masked")
+                raise _bad("`_seq` is the position of each row and cannot be masked")
             if mask != "null" and not pa.types.is_string(columns[column]):
                 raise _bad(f"{column!r} is no text and cannot be masked by {mask[:80]}", hint="mask it by null")
         if grant.where is not None:

@@ -73,15 +73,15 @@ class TableTrials:
             raise InvalidInput("a trial is {kinds?, grid?, search?, models?, …}", code="bad_trial", hint="{}")
         table = await self._table(name)
         PartsHealth(self._gateway).pipeline_must_be_there()
-        asked = await asyncio.to_thread(self._checked, table, body)
-        return accepted(await submit(self._gateway, TRIAL, asked, identity_of(request)))
+        wanted = await asyncio.to_thread(self._checked, table, body)
+        return accepted(await submit(self._gateway, TRIAL, wanted, identity_of(request)))
 
     def _checked(self, table: LakeTable, body: dict[str, Any]) -> TrialRequest:
         from frazil.serving.trials import model_of, parse_trial
 
-        asked = parse_trial({**body, "table": table.name})
+        wanted = parse_trial({**body, "table": table.name})
         model_of(table.spec)
-        return asked
+        return wanted
 
     @operation(
         "What trials have measured, newest first",
@@ -127,12 +127,12 @@ class TableTrials:
     def _best(self, table: LakeTable, body: Any) -> dict[str, Any]:
         from frazil.serving.trials import find_best, parse_best
 
-        told = find_best(self._gateway.lake, table.name, parse_best(body))
-        if told["promoted"]:
+        best = find_best(self._gateway.lake, table.name, parse_best(body))
+        if best["promoted"]:
             self._gateway.journal.append(
-                "index_chosen", table=table.name, shelf=told["shelf"], model=told["model"], index=told["config"]
+                "index_chosen", table=table.name, shelf=best["shelf"], model=best["model"], index=best["config"]
             )
-        return told
+        return best
 
     @operation(
         "Back to the default index",
@@ -154,9 +154,11 @@ class TableTrials:
     def _forgotten(self, table: LakeTable, words: dict[str, str | None]) -> dict[str, Any]:
         from frazil.serving.trials import forget
 
-        told = forget(self._gateway.lake, table.name, profile=words["profile"], model=words["model"])
-        self._gateway.journal.append("index_forgotten", table=table.name, shelf=told["shelf"], model=told["model"])
-        return told
+        forgotten = forget(self._gateway.lake, table.name, profile=words["profile"], model=words["model"])
+        self._gateway.journal.append(
+            "index_forgotten", table=table.name, shelf=forgotten["shelf"], model=forgotten["model"]
+        )
+        return forgotten
 
     async def _readable(self, request: Request) -> LakeTable:
         name = table_of(request)

@@ -1,4 +1,4 @@
-"""GET /v1/visibility"""
+"""GET /v1/visibility: whether the writes of a freshness token are committed."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Visibility:
             known_only(request, name)
         for name, mark in token.marks.items():
             await self._gateway.check_reached(name, mark)
-        told = await self._look(token, 0.0)
-        if not told["visible"] and deadline > time.monotonic():
+        body = await self._look(token, 0.0)
+        if not body["visible"] and deadline > time.monotonic():
             with place_of(request).waiting():
-                told = await while_connected(request, self._look(token, deadline))
-        return answer(told)
+                body = await while_connected(request, self._look(token, deadline))
+        return answer(body)
 
     async def _look(self, token: Token, deadline: float) -> dict[str, Any]:
         tables: dict[str, Any] = {}
