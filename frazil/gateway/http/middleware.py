@@ -13,6 +13,7 @@ from frazil.errors import Denied, FrazilError, InvalidInput, NotFound, Unavailab
 from frazil.events.declaration import table_name
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import AUDITED, IDENTITY, PLACE, is_admin
+from frazil.gateway.http.bodies import READER, BodyReader
 from frazil.gateway.http.request_errors import BadRequest
 from frazil.gateway.http.responses import error_answer
 from frazil.gateway.http.server_paths import ServerPaths
@@ -24,10 +25,11 @@ OPEN = ("/", "/v1/health")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, gateway: Gateway, access: AccessControl) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, access: AccessControl, bodies: BodyReader) -> None:
         self._app = app
         self._gateway = gateway
         self._access = access
+        self._bodies = bodies
         self._server_paths = ServerPaths.of(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,6 +48,7 @@ class Guard:
         metrics = self._gateway.metrics
         metrics.request_began()
         scope["app"] = self
+        scope[READER] = self._bodies
         try:
             await self._serve(scope, receive, noting_status)
         except Exception as error:

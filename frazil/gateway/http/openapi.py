@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -61,19 +61,20 @@ _DESCRIPTION = (
 )
 
 
-class ApiDescription:
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
+def description_route(routes: Sequence[Route]) -> Route:
+    """The route of the document, which has itself in it."""
+    described: list[Route] = list(routes)
+    document = cache(lambda: msgspec.json.encode(describe(described)))
+    own = Route("/v1/openapi.json", partial(show, document), methods=["GET"])
+    described.append(own)
+    return own
 
-    @operation("This document", "status", {200: fields(openapi=str, info=dict, paths=dict, components=dict)})
-    async def get(self, request: Request) -> Response:
-        """The same for every valid token."""
-        only(request)
-        return Response(self._encoded, media_type=JSON)
 
-    @cached_property
-    def _encoded(self) -> bytes:
-        return msgspec.json.encode(describe(self._routes))
+@operation("This document", "status", {200: fields(openapi=str, info=dict, paths=dict, components=dict)})
+async def show(document: Callable[[], bytes], request: Request) -> Response:
+    """The same for every valid token."""
+    only(request)
+    return Response(document(), media_type=JSON)
 
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
@@ -98,10 +99,16 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def operation_of(route: Route) -> Operation:
-    declared = getattr(route.endpoint, "operation", None)
+    declared = getattr(_handler(route), "operation", None)
     if not isinstance(declared, Operation):
         raise TypeError(f"the handler of {route.path} declares no operation")
     return declared
+
+
+def _handler(route: Route) -> Callable[..., Any]:
+    """The function behind a route, without what it is called with."""
+    endpoint: Any = route.endpoint
+    return endpoint.func if isinstance(endpoint, partial) else endpoint
 
 
 def errors_of(declared: Operation) -> dict[int, list[str]]:
@@ -170,9 +177,9 @@ def _operation(route: Route, declared: Operation, schemas: _Schemas) -> dict[str
         {"name": one.name, "in": "query", "required": one.required, "schema": schemas.of(one.type)}
         for one in declared.query
     ]
-    endpoint: Any = route.endpoint
+    handler = _handler(route)
     described: dict[str, Any] = {
-        "operationId": f"{type(endpoint.__self__).__name__}.{endpoint.__name__}",
+        "operationId": f"{handler.__module__.rpartition('.')[2]}.{handler.__name__}",
         "summary": declared.summary,
         "tags": [declared.tag],
         "parameters": in_path + in_query,

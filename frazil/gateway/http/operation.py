@@ -1,4 +1,4 @@
-"""Operations of the API: what a route takes and answers, declared beside its handler.
+"""Operations of the API: parameters, bodies and answers of a route, declared beside its handler.
 
 The declaration changes nothing in how a request is served. `openapi.py` makes the document of all of them.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
+
+from starlette.routing import Route
 
 from frazil.requests import Request
 
@@ -15,7 +18,6 @@ JSON = "application/json"
 Errors = Mapping[int, tuple[str, ...]]
 """The codes of each status."""
 
-# Names for types: where a class has a method `list`, the builtin cannot be named.
 JsonObject = dict[str, Any]
 JsonObjects = list[JsonObject]
 Integers = list[int]
@@ -89,6 +91,11 @@ def operation(
         return handler
 
     return declare
+
+
+def route(method: str, path: str, handler: Callable[..., Any], *parts: Any) -> Route:
+    """The route of a handler, which is called with these parts and the request."""
+    return Route(path, partial(handler, *parts), methods=[method])
 
 
 def fields(**types: Any) -> Fields:
