@@ -22,6 +22,7 @@ from frazil.gateway.http.openapi import describe
 from tests.gateway.http.described import Description
 
 SOURCES = sorted(Path(frazil.__file__).parent.rglob("*.py"))
+_DECLARED_BY = ("operation", "job_operation")
 _DECLARING = ("operation.py", "openapi.py")
 
 
@@ -40,7 +41,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
             and child.annotation.id == "Errors"
         ):
             continue
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "operation":
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in _DECLARED_BY:
             continue
         if isinstance(child, ast.Constant) and isinstance(child.value, str):
             yield child.value

@@ -12,7 +12,7 @@ from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of
 from frazil.gateway.http.bodies import json_body
-from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, OfTable, fields, operation, route
+from frazil.gateway.http.operation import job_operation, route
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import accepted
 from frazil.gateway.jobs import submit
@@ -27,16 +27,11 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-@operation(
+@job_operation(
     "Build an artifact of a table",
-    "jobs",
-    {202: fields(id=str, state=str, subject=str)},
-    FORBIDDEN,
-    BODY,
-    TABLE,
-    PIPELINE,
+    BUILD,
     {404: ("profile_not_found",), 409: ("not_searched",), 422: ("bad_build", "bad_profile")},
-    body=OfTable(BuildRequest),
+    table_in_path=True,
 )
 async def build(gateway: Gateway, request: Request) -> Response:
     """Have the pipeline build what is new; the result is at /v1/jobs/{id}."""

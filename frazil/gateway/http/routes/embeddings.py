@@ -13,13 +13,11 @@ from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
 from frazil.gateway.http.bodies import json_body
 from frazil.gateway.http.operation import (
-    BODY,
     FORBIDDEN,
-    PIPELINE,
     TABLE,
     JsonObjects,
-    OfTable,
     fields,
+    job_operation,
     operation,
     route,
 )
@@ -41,16 +39,11 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-@operation(
+@job_operation(
     "Embed what is new in a table",
-    "jobs",
-    {202: fields(id=str, state=str, subject=str)},
-    FORBIDDEN,
-    BODY,
-    TABLE,
-    PIPELINE,
+    EMBED,
     {422: ("bad_embedding",), 409: ("own_vectors",)},
-    body=OfTable(EmbedRequest),
+    table_in_path=True,
 )
 async def embed(gateway: Gateway, request: Request) -> Response:
     """Have the pipeline embed what is new; the result is at /v1/jobs/{id}."""

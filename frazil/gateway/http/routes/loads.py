@@ -16,15 +16,14 @@ from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, ingest_only, whole_table_only
 from frazil.gateway.http.bodies import json_body
 from frazil.gateway.http.operation import (
-    BODY,
     FORBIDDEN,
     PARAMETER,
-    PIPELINE,
     TABLE,
     Errors,
     JsonObjects,
     Parameter,
     fields,
+    job_operation,
     operation,
     route,
 )
@@ -58,16 +57,10 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-@operation(
+@job_operation(
     "Load files that are on the machine of the pipeline",
-    "jobs",
-    {202: fields(id=str, state=str, subject=str)},
-    FORBIDDEN,
-    BODY,
-    TABLE,
-    PIPELINE,
+    CSV,
     _BAD_LOAD,
-    body=LoadRequest,
 )
 async def csv(gateway: Gateway, request: Request) -> Response:
     """Files that are on the pipeline's machine. It reads them with its own rights: for admins."""
@@ -81,16 +74,10 @@ async def csv(gateway: Gateway, request: Request) -> Response:
     return accepted(await submit(gateway, CSV, load, identity_of(request)))
 
 
-@operation(
+@job_operation(
     "Archive or refresh from a Postgres",
-    "jobs",
-    {202: fields(id=str, state=str, subject=str)},
-    FORBIDDEN,
-    BODY,
-    TABLE,
-    PIPELINE,
+    POSTGRES,
     {422: ("bad_load",)},
-    body=PostgresRequest,
 )
 async def postgres(gateway: Gateway, request: Request) -> Response:
     """An archive or a refresh from a source that the pipeline's settings name."""
@@ -100,14 +87,9 @@ async def postgres(gateway: Gateway, request: Request) -> Response:
     return accepted(await submit(gateway, POSTGRES, wanted, identity_of(request)))
 
 
-@operation(
+@job_operation(
     "Send a file and load it",
-    "jobs",
-    {202: fields(id=str, state=str, subject=str)},
-    FORBIDDEN,
-    BODY,
-    TABLE,
-    PIPELINE,
+    CSV,
     _BAD_LOAD,
     _UPLOADS,
     query=(
@@ -116,6 +98,7 @@ async def postgres(gateway: Gateway, request: Request) -> Response:
         Parameter("null_words"),
         *(Parameter(name) for name in _TEXTS),
     ),
+    body=None,
     takes=("application/octet-stream",),
 )
 async def upload(gateway: Gateway, uploads: Uploads, request: Request) -> Response:

@@ -18,14 +18,13 @@ from frazil.gateway.http.operation import (
     BODY,
     FORBIDDEN,
     PARAMETER,
-    PIPELINE,
     TABLE,
     Errors,
     JsonObject,
     JsonObjects,
-    OfTable,
     Parameter,
     fields,
+    job_operation,
     operation,
     route,
 )
@@ -52,20 +51,15 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-@operation(
+@job_operation(
     "Try indexes and models",
-    "jobs",
-    {202: fields(id=str, state=str, subject=str)},
-    FORBIDDEN,
-    BODY,
-    TABLE,
-    PIPELINE,
+    TRIAL,
     {
         404: ("not_searched",),
         413: ("too_large",),
         422: ("bad_trial", "bad_index_config", "bad_build", "bad_embedding"),
     },
-    body=OfTable(TrialRequest),
+    table_in_path=True,
 )
 async def run(gateway: Gateway, request: Request) -> Response:
     """Have the pipeline try; the result is at /v1/jobs/{id}."""
