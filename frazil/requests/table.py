@@ -92,7 +92,7 @@ class ChecksRequest(Request, frozen=True, kw_only=True):
     not_null: Annotated[bool, _flag("not_null")] = False
     range: (
         Annotated[
-            dict[Literal["min", "max"], Limit | None],
+            dict[Literal["min", "max"], bool | Limit | None],
             Meta(min_length=1),
             Refusal("a range has `min`, `max` or both", 'for example {"range": {"min": 0}}'),
         ]
@@ -100,7 +100,7 @@ class ChecksRequest(Request, frozen=True, kw_only=True):
     ) = None
     one_of: (
         Annotated[
-            list[Limit | None],
+            list[bool | Limit | None],
             Meta(min_length=1, max_length=MAX_LISTED),
             Refusal(f"one_of is a list of 1 to {MAX_LISTED:,} values", 'for example {"one_of": ["open", "paid"]}'),
         ]
