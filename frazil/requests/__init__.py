@@ -1,4 +1,4 @@
-"""Requests: what callers may ask, declared once for HTTP, the client and the CLI."""
+"""Requests: every request of callers, declared once for HTTP, the client and the CLI."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     from frazil.requests.search import Group as Group
     from frazil.requests.search import Mode as Mode
     from frazil.requests.search import SearchRequest as SearchRequest
+    from frazil.requests.table import AlterTableRequest as AlterTableRequest
+    from frazil.requests.table import ChecksRequest as ChecksRequest
+    from frazil.requests.table import ChunkingRequest as ChunkingRequest
+    from frazil.requests.table import ColumnRequest as ColumnRequest
+    from frazil.requests.table import CreateTableRequest as CreateTableRequest
+    from frazil.requests.table import TableSearchRequest as TableSearchRequest
     from frazil.requests.token import MASK as MASK
     from frazil.requests.token import MAX_GRANTS as MAX_GRANTS
     from frazil.requests.token import GrantRequest as GrantRequest

@@ -1,4 +1,4 @@
-"""Decoding of requests: a JSON value becomes a request, or `InvalidInput` with the field, the reason and a hint.
+"""Request decoding: a JSON value becomes a request, or `InvalidInput` with the field, the reason and a hint.
 
 A request is a msgspec struct. Its fields carry their constraints as `Meta`, and a `Refusal` where the standard words
 for a wrong value are not enough. Checks that need several fields are in `__post_init__`, which raises `InvalidInput`.
@@ -39,6 +39,10 @@ class RequestWords:
     unknown_field_code: str = "unknown_field"
     unknown_fields_first: bool = False
     """Whether an unknown field is named before a missing one."""
+    key_field: str = ""
+    """The field without which a body is no such request at all: the answer is `shape`."""
+    may_be_empty: bool = True
+    """Whether an object without fields is such a request."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,10 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     """Base of all requests. A field that is null means the same as one that is absent: the default."""
 
     words: ClassVar[RequestWords]
+    empty_means_default: ClassVar[frozenset[str]] = frozenset()
+    """Fields whose empty value, as "" or [], means the same as null."""
+    null_is_a_value: ClassVar[frozenset[str]] = frozenset()
+    """Fields whose null is judged like any other value."""
 
 
 R = TypeVar("R", bound=Request)
@@ -75,12 +83,14 @@ R = TypeVar("R", bound=Request)
 def decode_request(body: object, kind: type[R]) -> R:
     """The request in a JSON value."""
     words = kind.words
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or (words.key_field and words.key_field not in body):
+        raise _bad_shape(words)
+    if not (body or words.may_be_empty):
         raise _bad_shape(words)
     fields = _fields(kind)
     if words.unknown_fields_first:
         _check_names(body, fields, words)
-    given = {name: value for name, value in body.items() if value is not None}
+    given = _given(body, kind)
     for field in fields:
         if field.required:
             _check_field(given, field, words)
@@ -91,6 +101,25 @@ def decode_request(body: object, kind: type[R]) -> R:
         for field in fields:
             _check_field(given, field, words)
         raise InvalidInput(f"{words.noun} is wrong: {error}", code=words.code) from error
+
+
+def decode_part(body: object, kind: type[R], where: str) -> R:
+    """The request that is a part of another one; its errors begin with where it is."""
+    try:
+        return decode_request(body, kind)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.message}", code=error.code, hint=error.hint) from error
+
+
+def _given(body: dict[str, Any], kind: type[Request]) -> dict[str, Any]:
+    """The fields that have a value."""
+    given = {}
+    for name, value in body.items():
+        if not value and name in kind.empty_means_default:
+            value = None
+        if value is not None or name in kind.null_is_a_value:
+            given[name] = value
+    return given
 
 
 @cache
@@ -167,7 +196,7 @@ def _parts(value: object, declared: Any) -> Iterator[tuple[object, object, Any]]
 
 def _standard_refusal(name: str, declared: Any) -> Refusal:
     """The words that follow from the type of a field."""
-    members = [one for one in _members(declared) if one is not type(None)]
+    members = [one for one in _members(declared) if one not in (type(None), msgspec.UnsetType)]
     if len(members) == 1:
         return _standard_refusal(name, members[0])
     if get_origin(declared) is Literal:  # msgspec sorts the words; people read them in the order of the declaration

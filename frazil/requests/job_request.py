@@ -1,8 +1,8 @@
-"""Job requests: what somebody asks of the pipeline, as a body on the wire and as the parameters of a job."""
+"""Job requests: requests to the pipeline, as a body on the wire and as the parameters of a job."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -12,14 +12,9 @@ from frazil.requests.decode import Request, decode_request
 class JobRequest(Request, frozen=True, kw_only=True):
     """Base of the requests that become jobs. `parse` of the parameters gives the request again."""
 
-    empty_means_default: ClassVar[frozenset[str]] = frozenset()
-    """Fields whose empty value, as "" or [], means the same as none."""
-
     @classmethod
     def parse(cls, body: object) -> Self:
         """The request in a JSON value, or in the parameters of a job, also of one that an older version submitted."""
-        if isinstance(body, dict):
-            body = {name: value for name, value in body.items() if value or name not in cls.empty_means_default}
         return decode_request(body, cls)
 
     def params(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Job kinds: the one list of what the pipeline may be asked to do.
+"""Job kinds: the one list of the work that the pipeline does on request.
 
 `runtime/job_handlers.py` maps each kind to who does it; HTTP submits and the runner serves by this list.
 """

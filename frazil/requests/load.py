@@ -13,14 +13,9 @@ from frazil.errors import InvalidInput
 from frazil.events.declaration import parse_columns, table_name
 from frazil.requests.decode import Refusal, RequestWords
 from frazil.requests.job_request import JobRequest
+from frazil.requests.table import NOT_A_TABLE, NOT_COLUMNS, AnyColumn, check_columns
 
 _MAX_FILES = 10_000
-NOT_A_TABLE = Refusal(
-    "{value} is not a table name",
-    "use a-z, 0-9 and _, beginning with a letter, at most 63 characters: `name` or `namespace.name`",
-    "bad_table_name",
-    80,
-)
 
 
 def _text(name: str) -> Refusal:
@@ -29,7 +24,7 @@ def _text(name: str) -> Refusal:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How many bad rows a load may have before it fails as a whole: so many, or such a share of all."""
+    """Limit of bad rows, above which a load fails as a whole: a number, or a share of all rows."""
 
     rows: int | None = None
     share: float | None = 0.05
@@ -68,10 +63,7 @@ class LoadRequest(JobRequest, frozen=True, kw_only=True):
     null_words: Annotated[
         tuple[str, ...], Refusal("`null_words` is a list of texts", '["NA", "NULL"]', "bad_csv_option")
     ] = ()
-    columns: Annotated[
-        dict[str, Any],
-        Refusal("`columns` is an object of name and type", '{"amount": "long"}', "bad_columns"),
-    ] = msgspec.field(default_factory=dict)
+    columns: Annotated[dict[str, AnyColumn], NOT_COLUMNS] = msgspec.field(default_factory=dict)
     """Declared columns (type and checks) by their cleaned names; the others are inferred."""
     max_bad: Any = None
     """`100` rows, `"5%"`, `0.05`, or as a job carries it: an object of `rows` and `share`."""
@@ -83,6 +75,7 @@ class LoadRequest(JobRequest, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if len(self.files) > _MAX_FILES:
             raise InvalidInput(f"a load takes at most {_MAX_FILES:,} files", code="bad_load", hint="load them in parts")
+        check_columns(self.columns)
         parse_columns(self.columns)
         force_setattr(self, "table", table_name(self.table))
         force_setattr(self, "max_bad", asdict(parse_tolerance(self.max_bad)))

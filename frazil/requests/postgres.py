@@ -12,7 +12,7 @@ from frazil.errors import InvalidInput
 from frazil.events.declaration import NAME, table_name
 from frazil.requests.decode import Refusal, RequestWords
 from frazil.requests.job_request import JobRequest
-from frazil.requests.load import NOT_A_TABLE
+from frazil.requests.table import NOT_A_TABLE
 
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 

@@ -51,7 +51,7 @@ async def create_table(bus: EventBus, lake: Lake, spec: TableSpec, *, location: 
 
 
 async def declare_table(
-    declared: Any, *, bus: EventBus, directory: TableDirectory, journal: Journal
+    declared: Mapping[str, Any], *, bus: EventBus, directory: TableDirectory, journal: Journal
 ) -> tuple[LakeTable, bool]:
     """The table of this declaration, and whether it was created now. One that exists and differs is a `Conflict`."""
     spec = parse_table(declared)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.embedding import Chunk, chunked, document_text
 from frazil.embedding.chunks import content_hash
-from frazil.events.declaration import Chunking
-from frazil.events.declaration.search_spec import By
+from frazil.events.declaration import ChunkBoundary, Chunking
 
 PROSE = (
     "Ice forms first as frazil. These are loose needles in cold water. They gather into slush. "
@@ -56,7 +55,7 @@ def test_chunks_hold_all_of_the_text_in_order(text: str, chunking: Chunking) -> 
 
 
 @given(TEXTS.filter(lambda text: len(text) <= 200), st.sampled_from(["sentence", "none"]))
-def test_a_text_that_fits_is_one_chunk(text: str, by: By) -> None:
+def test_a_text_that_fits_is_one_chunk(text: str, by: ChunkBoundary) -> None:
     chunks = chunked(text, Chunking(200, 20, by))
     assert [chunk.text for chunk in chunks] == ([text.strip()] if text.strip() else [])
 
@@ -145,7 +144,7 @@ def test_what_people_see_as_one_character_is_not_cut(cluster: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["a", ". ", ".", "\n", " ", "# \n", "\n\n x", "```\n", "日", "a. B", "#", "\r", "- \n", "!?)"]
 )
-def test_huge_texts_take_time_by_their_length_alone(piece: str, by: By) -> None:
+def test_huge_texts_take_time_by_their_length_alone(piece: str, by: ChunkBoundary) -> None:
     """Four times the text takes about four times as long; a square of it would take sixteen times."""
 
     def seconds(characters: int) -> float:

@@ -7,6 +7,7 @@ import pytest
 from frazil.errors import InvalidInput
 from frazil.events.declaration import NO_CHECKS, Checks, parse_type
 from frazil.events.declaration.column_checks import parse_checks
+from frazil.requests import CreateTableRequest, decode_request
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_no_checks() -> None:
     ("text", "declared", "message"),
     [
         ("long", ["not_null"], "checks are an object"),
-        ("long", {"notnull": True}, "no check 'notnull'"),
+        ("long", {"notnull": True}, "no field 'notnull'"),
         ("long", {"not_null": 1}, "`not_null` is true or false"),
         ("string", {"range": {"min": 1}}, "string has no range"),
         ("long", {"range": {}}, "`min`, `max` or both"),
@@ -48,7 +49,7 @@ def test_no_checks() -> None:
         ("long", {"range": {"min": 5, "max": 1}}, "ends at 1 before it begins at 5"),
         ("long", {"range": {"min": 1.5}}, "1.5 is not a whole number"),
         ("long", {"range": {"min": True}}, "expected a whole number"),
-        ("long", {"range": {"min": [1]}}, "no value to compare with"),
+        ("long", {"range": {"min": [1]}}, "`min`, `max` or both"),
         ("double", {"range": {"min": "NaN"}}, "NaN cannot be compared"),
         ("date", {"range": {"min": "soon"}}, "'soon' is not a date"),
         ("timestamp", {"range": {"min": "2024-05-01T12:00:00"}}, "has no zone"),
@@ -65,8 +66,9 @@ def test_no_checks() -> None:
     ],
 )
 def test_a_check_that_cannot_be_is_refused_with_the_column(text: str, declared: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match="checks of 'price': ") as refused:
-        parse_checks(declared, "price", parse_type(text))
+    table = {"name": "t", "columns": {"price": {"type": text, "checks": declared}}}
+    with pytest.raises(InvalidInput, match="'price': ") as refused:
+        decode_request(table, CreateTableRequest).spec()
     assert message in refused.value.message
     assert refused.value.code == "bad_check"
     assert refused.value.hint

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from frazil.errors import InvalidInput
 from frazil.events.declaration import Chunking, SearchSpec, check_declarable, parse_table
 from frazil.events.declaration.search_spec import parse_search
+from frazil.requests import CreateTableRequest, decode_request
 
 COLUMNS = {"title": "string", "body": "string", "n": "long", "doc": "json", "v": "list<float>", "w": "list<double>",
            "ints": "list<int>", "deep": "list<list<float>>"}  # fmt: skip
@@ -115,7 +116,7 @@ def test_own_vectors_need_no_text() -> None:
 )
 def test_what_cannot_be_searched_is_refused(words: dict[str, Any], part: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        check_declarable(parse_table(declared(**words)))
+        check_declarable(decode_request(declared(**words), CreateTableRequest).spec())
     assert part in caught.value.message and caught.value.code in ("bad_search", "bad_declaration")
     assert caught.value.hint or caught.value.code == "bad_declaration"
 

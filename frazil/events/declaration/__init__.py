@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from frazil.lazy import lazy_door
 
 if TYPE_CHECKING:
+    from frazil.events.declaration.column_checks import MAX_LISTED as MAX_LISTED
+    from frazil.events.declaration.column_checks import MAX_PATTERN as MAX_PATTERN
     from frazil.events.declaration.column_checks import NO_CHECKS as NO_CHECKS
     from frazil.events.declaration.column_checks import Checks as Checks
+    from frazil.events.declaration.column_checks import Limit as Limit
     from frazil.events.declaration.column_checks import check_value as check_value
     from frazil.events.declaration.column_checks import whole_match as whole_match
     from frazil.events.declaration.column_types import NAME as NAME
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
     from frazil.events.declaration.partitions import count_partitions as count_partitions
     from frazil.events.declaration.partitions import too_long as too_long
     from frazil.events.declaration.partitions import unfit_for_folder as unfit_for_folder
+    from frazil.events.declaration.search_spec import MAX_CHUNK_SIZE as MAX_CHUNK_SIZE
+    from frazil.events.declaration.search_spec import MIN_CHUNK_SIZE as MIN_CHUNK_SIZE
     from frazil.events.declaration.search_spec import MODEL_NAME as MODEL_NAME
+    from frazil.events.declaration.search_spec import ChunkBoundary as ChunkBoundary
     from frazil.events.declaration.search_spec import Chunking as Chunking
     from frazil.events.declaration.search_spec import SearchSpec as SearchSpec
     from frazil.events.declaration.table_names import quote_name as quote_name
@@ -34,7 +40,9 @@ if TYPE_CHECKING:
     from frazil.events.declaration.table_spec import TRIALS_SUFFIX as TRIALS_SUFFIX
     from frazil.events.declaration.table_spec import Column as Column
     from frazil.events.declaration.table_spec import Partition as Partition
+    from frazil.events.declaration.table_spec import Snapshots as Snapshots
     from frazil.events.declaration.table_spec import TableSpec as TableSpec
+    from frazil.events.declaration.table_spec import UnknownFields as UnknownFields
     from frazil.events.declaration.table_spec import check_declarable as check_declarable
     from frazil.events.declaration.table_spec import dead_letters_of as dead_letters_of
     from frazil.events.declaration.table_spec import embedded_of as embedded_of

@@ -20,9 +20,7 @@ from frazil.errors import InvalidInput
 from frazil.events.declaration.column_types import ColumnType
 from frazil.events.decoding.json_text import Number, Wrong
 from frazil.events.decoding.json_values import converter
-from frazil.events.decoding.limits import names_hint
 
-_NAMES = ("not_null", "range", "one_of", "pattern", "unique")
 _ORDERED = ("int", "long", "float", "double", "decimal", "date", "timestamp")
 _NUMBERS = ("int", "long", "float", "double", "decimal")
 _LISTED = (*_ORDERED, "string", "bool")
@@ -63,16 +61,11 @@ class Checks:
 NO_CHECKS = Checks()
 
 
-def parse_checks(declared: Any, column: str, of_type: ColumnType) -> Checks:
+def parse_checks(declared: Mapping[str, Any], column: str, of_type: ColumnType) -> Checks:
     """Checks from the JSON that declares them, or `InvalidInput` that names the column and what would be right."""
-    if not isinstance(declared, Mapping):
-        raise _bad(column, "checks are an object", 'for example {"not_null": true}')
-    for name in declared:
-        if name not in _NAMES:
-            raise _bad(column, f"there is no check {str(name)[:40]!r}", names_hint(str(name), _NAMES))
     low, high = _range(declared.get("range"), column, of_type)
     return Checks(
-        not_null=_flag(declared, "not_null", column),
+        not_null=declared.get("not_null", False),
         min=low,
         max=high,
         one_of=_one_of(declared.get("one_of"), column, of_type),
@@ -93,8 +86,6 @@ def _range(declared: Any, column: str, of_type: ColumnType) -> tuple[Limit | Non
         return None, None
     if of_type.kind not in _ORDERED:
         raise _bad(column, f"{of_type} has no range", "a range is for numbers, dates and timestamps")
-    if not isinstance(declared, Mapping) or not declared or set(declared) - {"min", "max"}:
-        raise _bad(column, "a range has `min`, `max` or both", 'for example {"range": {"min": 0}}')
     low, high = (_limit(declared.get(name), column, of_type) for name in ("min", "max"))
     if low is None and high is None:
         raise _bad(column, "a range has `min`, `max` or both", 'for example {"range": {"min": 0}}')
@@ -110,22 +101,16 @@ def _one_of(declared: Any, column: str, of_type: ColumnType) -> tuple[Limit, ...
         return ()
     if of_type.kind not in _LISTED:
         raise _bad(column, f"{of_type} has no set of values", "one_of is for plain types")
-    if not isinstance(declared, list | tuple) or not 0 < len(declared) <= MAX_LISTED:
-        raise _bad(
-            column, f"one_of is a list of 1 to {MAX_LISTED:,} values", 'for example {"one_of": ["open", "paid"]}'
-        )
     found = tuple(_limit(value, column, of_type) for value in declared)
     if None in found:
         raise _bad(column, "one_of lists null", "leave it out: null passes, unless not_null is declared")
     return tuple(value for value in found if value is not None)
 
 
-def _limit(value: Any, column: str, of_type: ColumnType) -> Limit | None:
+def _limit(value: Limit | Decimal | None, column: str, of_type: ColumnType) -> Limit | None:
     if value is None:
         return None
     value = str(value) if isinstance(value, Decimal) else value
-    if not isinstance(value, int | float | str):
-        raise _bad(column, f"{str(value)[:80]!r} is no value to compare with", f"the column is {of_type}")
     try:
         compared = check_value(value, of_type)
     except Wrong as wrong:
@@ -135,13 +120,11 @@ def _limit(value: Any, column: str, of_type: ColumnType) -> Limit | None:
     return value
 
 
-def _pattern(declared: Any, column: str, of_type: ColumnType) -> str | None:
+def _pattern(declared: str | None, column: str, of_type: ColumnType) -> str | None:
     if declared is None:
         return None
     if of_type.kind != "string":
         raise _bad(column, f"{of_type} has no pattern", "a pattern is for texts")
-    if not isinstance(declared, str) or not 0 < len(declared) <= MAX_PATTERN:
-        raise _bad(column, f"a pattern is a text of 1 to {MAX_PATTERN:,} characters", 'for example "[A-Z]{3}"')
     try:
         # By itself too: `a)|(b` can be read only between the brackets that make it match as a whole.
         for expression in (declared, whole_match(declared)):
@@ -157,17 +140,10 @@ def whole_match(pattern: str) -> str:
 
 
 def _unique(declared: Mapping[str, Any], column: str, of_type: ColumnType) -> bool:
-    unique = _flag(declared, "unique", column)
+    unique: bool = declared.get("unique", False)
     if unique and of_type.kind not in _LISTED:
         raise _bad(column, f"{of_type} cannot be unique", "unique is for plain types")
     return unique
-
-
-def _flag(declared: Mapping[str, Any], name: str, column: str) -> bool:
-    value = declared.get(name, False)
-    if not isinstance(value, bool):
-        raise _bad(column, f"`{name}` is true or false", f'for example {{"{name}": true}}')
-    return value
 
 
 def _bad(column: str, message: str, hint: str) -> InvalidInput:

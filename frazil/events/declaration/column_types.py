@@ -1,4 +1,4 @@
-"""The type language of declarations, and its Arrow meaning.
+"""Column types: the type language of declarations, and the Arrow type of each.
 
 `string bool int long float double decimal(p,s) date timestamp binary json list<T> struct<name:T,…> map<K,V>`
 
@@ -78,8 +78,8 @@ class ColumnType:
 
 def parse_type(text: str) -> ColumnType:
     """Read a type, or raise `InvalidInput` that says what would be right."""
-    if not isinstance(text, str) or len(text) > 4096:
-        _refuse(str(text)[:80])
+    if len(text) > 4096:
+        _refuse(text)
     parsed, rest = _parse(text.strip(), 0, text)
     if rest.strip():
         _refuse(text)

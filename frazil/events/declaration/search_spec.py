@@ -1,4 +1,4 @@
-"""Search spec of a table: the model that embeds its text, how long texts are cut, and vectors that users bring.
+"""Search declaration of a table: the model that embeds its text, the length of chunks, and vectors that users bring.
 
 `"text": ["title", "body"], "search": {"model": "wordllama", "chunk": {"size": 800, "overlap": 100, "by": "sentence"}}`
 or, for vectors of one's own, `"search": {"vector": "embedding"}` with a column of type list<float> or list<double>.
@@ -9,28 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from frazil.errors import InvalidInput
 from frazil.events.declaration.column_types import ColumnType
 
-By = Literal["heading", "sentence", "none"]
+ChunkBoundary = Literal["heading", "sentence", "none"]
 DEFAULT_MODEL = "wordllama"
 MODEL_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
-MIN_SIZE, MAX_SIZE = 50, 20_000
+MIN_CHUNK_SIZE, MAX_CHUNK_SIZE = 50, 20_000
 
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a text becomes chunks: at most `size` characters each, sharing at most `overlap` with the one before.
+    """Chunks of a text: at most `size` characters each, sharing at most `overlap` with the one before.
 
     Characters, not tokens: chunks are the same for every model of a table, and can be cut without loading one.
     """
 
     size: int = 800
     overlap: int = 100
-    by: By = "sentence"
+    by: ChunkBoundary = "sentence"
 
     def declared(self) -> dict[str, Any]:
         return {"size": self.size, "overlap": self.overlap, "by": self.by}
@@ -38,7 +37,7 @@ class Chunking:
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """What was declared as `search`, or its defaults."""
+    """The declared `search` of a table, or its defaults."""
 
     model: str = DEFAULT_MODEL
     chunk: Chunking = Chunking()
@@ -50,21 +49,16 @@ class SearchSpec:
         return {"model": self.model, "chunk": self.chunk.declared(), "vector": self.vector}
 
 
-def parse_search(declared: Any) -> SearchSpec | None:
-    """The declaration of search, each value checked by itself; `check_search` holds it against the table."""
+def parse_search(declared: Mapping[str, Any] | None) -> SearchSpec | None:
+    """The declaration of search; `check_search` compares it with the columns of the table."""
     if declared is None:
         return None
-    words = _object(declared, ("model", "chunk", "vector"), "search")
-    model = DEFAULT_MODEL if words.get("model") is None else words["model"]
-    if not isinstance(model, str) or not MODEL_NAME.match(model):
-        raise _bad(
-            f"{str(model)[:80]!r} is not the name of a model",
-            "use a-z, 0-9, _ and -, beginning with a letter: wordllama, or a name below [models.<name>]",
-        )
-    vector = words.get("vector")
-    if vector is not None and not isinstance(vector, str):
-        raise _bad("`vector` is the name of a column", 'for example "vector": "embedding"')
-    return SearchSpec(model=model, chunk=_chunking(words.get("chunk")), vector=vector)
+    model = declared.get("model")
+    return SearchSpec(
+        model=DEFAULT_MODEL if model is None else model,
+        chunk=_chunking(declared.get("chunk") or {}),
+        vector=declared.get("vector"),
+    )
 
 
 def check_search(search: SearchSpec | None, text: Sequence[str], columns: Mapping[str, ColumnType]) -> None:
@@ -86,41 +80,17 @@ def check_search(search: SearchSpec | None, text: Sequence[str], columns: Mappin
         raise _bad("there is nothing to search", 'name columns of text, as in "text": ["body"], or a `vector`')
 
 
-def _chunking(declared: Any) -> Chunking:
-    words = {} if declared is None else _object(declared, ("size", "overlap", "by"), "chunk")
-    size = _count(words, "size", Chunking.size)
-    if not MIN_SIZE <= size <= MAX_SIZE:
-        raise _bad(f"a chunk of {size} characters", f"its size is {MIN_SIZE} to {MAX_SIZE:,} characters")
-    # A smaller chunk shares less by itself; only what was asked for is refused.
-    overlap = _count(words, "overlap", min(Chunking.overlap, size // 8))
-    if not 0 <= overlap <= size // 2:
+def _chunking(declared: Mapping[str, Any]) -> Chunking:
+    size = _or_default(declared.get("size"), Chunking.size)
+    # A smaller chunk shares less by itself; only a declared overlap is refused.
+    overlap = _or_default(declared.get("overlap"), min(Chunking.overlap, size // 8))
+    if overlap > size // 2:
         raise _bad(f"an overlap of {overlap} characters", f"it is 0 to half of the size, here {size // 2}")
-    by = Chunking.by if words.get("by") is None else words["by"]
-    if by not in get_args(By):
-        raise _bad(f"chunks by {str(by)[:40]!r}", "by is heading, sentence or none")
-    return Chunking(size=size, overlap=overlap, by=by)
+    return Chunking(size=size, overlap=overlap, by=declared.get("by") or Chunking.by)
 
 
-def _object(declared: Any, known: tuple[str, ...], what: str) -> Mapping[str, Any]:
-    if not isinstance(declared, Mapping):
-        raise _bad(f"`{what}` is an object", f"its fields are {', '.join(known)}")
-    for name in declared:
-        if name not in known:
-            close = get_close_matches(str(name), known, n=1)
-            raise _bad(
-                f"`{what}` has no field {str(name)[:80]!r}",
-                f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(known)}",
-            )
-    return declared
-
-
-def _count(words: Mapping[str, Any], name: str, default: int) -> int:
-    value = words.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad(f"`{name}` of a chunk is a whole number of characters", f'for example "{name}": {default}')
-    return value
+def _or_default(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _bad(message: str, hint: str) -> InvalidInput:

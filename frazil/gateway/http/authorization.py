@@ -1,4 +1,4 @@
-"""Who is behind a request, and what that one may be told.
+"""Authorization: the caller of a request, and the tables and fields that the caller may see.
 
 A table that the caller has no grant for is answered as one that does not exist: in the same words, and without a look
 at the catalog in either case, so that the time does not tell either.
@@ -72,12 +72,12 @@ def no_such_table(name: str) -> NotFound:
     return table_not_found(name)
 
 
-def shown(told: dict[str, Any], table: LakeTable, identity: Identity) -> dict[str, Any]:
-    """What this caller may be told of a table: numbers of rows are for those who may read all of them."""
+def shown(body: dict[str, Any], table: LakeTable, identity: Identity) -> dict[str, Any]:
+    """The fields of a table that this caller may see: numbers of rows are for those who may read all of them."""
     if identity.is_admin:
-        return told
+        return body
     grant = identity.read_grant(table.name)
     if grant is not None and not grant.filters:
-        return {word: value for word, value in told.items() if word not in _PLACES}
+        return {word: value for word, value in body.items() if word not in _PLACES}
     words = {*table.spec.declared(), "history", "declaration", "schema"}
-    return {word: value for word, value in told.items() if word in words}
+    return {word: value for word, value in body.items() if word in words}

@@ -1,4 +1,4 @@
-"""Reading request bodies: never more than allowed, never for longer than allowed, packed or plain."""
+"""Request bodies: never more than allowed, never for longer than allowed, packed or plain."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ TOTAL_SECONDS = 120.0
 SLOW_SECONDS = 1.0
 """A body whose next part takes longer makes its request one of those that wait."""
 MAX_SMALL_BODY = 1 << 20
+READER = "frazil.reader"
+"""The reader of bodies, in the scope of a request."""
 _PACKED = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 _UNPACK_CHUNK = 1 << 20
 _PARSED_BYTES = 32
@@ -172,9 +174,14 @@ async def _read_in_thread(stream: pa.CompressedInputStream) -> bytes:
     return part
 
 
-async def json_body(request: Request, reader: BodyReader) -> Any:
+def reader_of(request: Request) -> BodyReader:
+    reader: BodyReader = request.scope[READER]
+    return reader
+
+
+async def json_body(request: Request) -> Any:
     """The JSON of a small request. What it is parsed into is counted until the request ends."""
-    with await reader.read(request, MAX_SMALL_BODY) as body:
+    with await reader_of(request).read(request, MAX_SMALL_BODY) as body:
         content = await body.unpacked(request.headers.get("content-encoding", ""), MAX_SMALL_BODY)
         place_of(request).take(len(content) * _PARSED_BYTES)
         try:

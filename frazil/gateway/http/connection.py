@@ -129,7 +129,7 @@ class GatewayConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shed(self) -> None:
-        """Close the connection: there are too many. A client that has not had an answer yet is told."""
+        """Close the connection: there are too many. A client without an answer yet gets an error first."""
         if not self._had_request and not self._discards:
             self._discards = True
             self._write_error(

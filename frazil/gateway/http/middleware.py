@@ -1,4 +1,4 @@
-"""What stands before every route: the token, its rate, its quotas, errors in one shape, and the count."""
+"""Middleware of every route: the token, its rate and quotas, errors in one shape, and request metrics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from frazil.errors import Denied, FrazilError, InvalidInput, NotFound, Unavailab
 from frazil.events.declaration import table_name
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import AUDITED, IDENTITY, PLACE, is_admin
+from frazil.gateway.http.bodies import READER, BodyReader
 from frazil.gateway.http.request_errors import BadRequest
 from frazil.gateway.http.responses import error_answer
 from frazil.gateway.http.server_paths import ServerPaths
@@ -24,10 +25,11 @@ OPEN = ("/", "/v1/health")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, gateway: Gateway, access: AccessControl) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, access: AccessControl, bodies: BodyReader) -> None:
         self._app = app
         self._gateway = gateway
         self._access = access
+        self._bodies = bodies
         self._server_paths = ServerPaths.of(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,6 +48,7 @@ class Guard:
         metrics = self._gateway.metrics
         metrics.request_began()
         scope["app"] = self
+        scope[READER] = self._bodies
         try:
             await self._serve(scope, receive, noting_status)
         except Exception as error:
@@ -60,7 +63,7 @@ class Guard:
         """Let the route answer, in a place of its own. Who has no valid token gets none."""
         if scope["path"] in OPEN:
             if bearer := _bearer(scope):
-                # A wrong token is told what everybody is: a probe must not fail because its token has expired.
+                # A wrong token gets the answer for everybody: a probe must not fail because its token has expired.
                 with contextlib.suppress(Denied, Unavailable):
                     scope[IDENTITY] = await self._access.identify(bearer)
             await self._app(scope, receive, send)

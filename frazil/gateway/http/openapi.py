@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -16,11 +16,11 @@ from starlette.routing import Route
 
 from frazil.gateway.http.operation import JSON, Errors, Fields, OfTable, Operation, fields, operation
 from frazil.gateway.http.query_parameters import only
-from frazil.requests import GrantRequest
+from frazil.requests import ChecksRequest, ChunkingRequest, ColumnRequest, GrantRequest, TableSearchRequest
 
 _SCHEMAS = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
-# Before any route is asked: the token, its rate and quotas, the shape of the request, and what nobody foresaw.
+# Errors before any route: the token, its rate and quotas, the shape of the request, and what nobody foresaw.
 _EVERYWHERE: Errors = {
     400: ("bad_request", "two_authorizations"),
     408: ("request_timeout", "headers_timeout"),
@@ -53,32 +53,35 @@ _ERROR = {
         }
     },
 }
+# Parts of requests, which their fields refer to by name.
+_PARTS = (GrantRequest, ColumnRequest, ChecksRequest, TableSearchRequest, ChunkingRequest)
 _DESCRIPTION = (
     "Events in, SQL and search out. Every error is `{error: {code, message, hint, details?}}`; the codes of an "
     "operation are in `x-codes` of each status."
 )
 
 
-class ApiDescription:
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
+def description_route(routes: Sequence[Route]) -> Route:
+    """The route of the document, which has itself in it."""
+    described: list[Route] = list(routes)
+    document = cache(lambda: msgspec.json.encode(describe(described)))
+    own = Route("/v1/openapi.json", partial(show, document), methods=["GET"])
+    described.append(own)
+    return own
 
-    @operation("This document", "status", {200: fields(openapi=str, info=dict, paths=dict, components=dict)})
-    async def get(self, request: Request) -> Response:
-        """The same for every valid token."""
-        only(request)
-        return Response(self._encoded, media_type=JSON)
 
-    @cached_property
-    def _encoded(self) -> bytes:
-        return msgspec.json.encode(describe(self._routes))
+@operation("This document", "status", {200: fields(openapi=str, info=dict, paths=dict, components=dict)})
+async def show(document: Callable[[], bytes], request: Request) -> Response:
+    """The same for every valid token."""
+    only(request)
+    return Response(document(), media_type=JSON)
 
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
     """The document of these routes; each has a declared operation, or this raises."""
     operations = [(route, method, operation_of(route)) for route in routes for method in _methods(route)]
     types = [part for _, _, declared in operations for part in _types(declared)]
-    encoded, components = msgspec.json.schema_components([*types, GrantRequest], ref_template=_SCHEMAS)
+    encoded, components = msgspec.json.schema_components([*types, *_PARTS], ref_template=_SCHEMAS)
     schemas = _Schemas(types, encoded, components)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route, method, declared in operations:
@@ -96,10 +99,16 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def operation_of(route: Route) -> Operation:
-    declared = getattr(route.endpoint, "operation", None)
+    declared = getattr(_handler(route), "operation", None)
     if not isinstance(declared, Operation):
         raise TypeError(f"the handler of {route.path} declares no operation")
     return declared
+
+
+def _handler(route: Route) -> Callable[..., Any]:
+    """The function behind a route, without what it is called with."""
+    endpoint: Any = route.endpoint
+    return endpoint.func if isinstance(endpoint, partial) else endpoint
 
 
 def errors_of(declared: Operation) -> dict[int, list[str]]:
@@ -168,9 +177,9 @@ def _operation(route: Route, declared: Operation, schemas: _Schemas) -> dict[str
         {"name": one.name, "in": "query", "required": one.required, "schema": schemas.of(one.type)}
         for one in declared.query
     ]
-    endpoint: Any = route.endpoint
+    handler = _handler(route)
     described: dict[str, Any] = {
-        "operationId": f"{type(endpoint.__self__).__name__}.{endpoint.__name__}",
+        "operationId": f"{handler.__module__.rpartition('.')[2]}.{handler.__name__}",
         "summary": declared.summary,
         "tags": [declared.tag],
         "parameters": in_path + in_query,

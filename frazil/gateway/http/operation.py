@@ -1,4 +1,4 @@
-"""Operations of the API: what a route takes and answers, declared beside its handler.
+"""Operations of the API: parameters, bodies and answers of a route, declared beside its handler.
 
 The declaration changes nothing in how a request is served. `openapi.py` makes the document of all of them.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-from frazil.requests import Request
+from starlette.routing import Route
+
+from frazil.requests import JobKind, Request
 
 JSON = "application/json"
 Errors = Mapping[int, tuple[str, ...]]
 """The codes of each status."""
 
-# Names for types: where a class has a method `list`, the builtin cannot be named.
 JsonObject = dict[str, Any]
 JsonObjects = list[JsonObject]
 Integers = list[int]
@@ -91,10 +93,25 @@ def operation(
     return declare
 
 
+def job_operation(
+    summary: str, kind: JobKind, *errors: Errors, table_in_path: bool = False, **more: Any
+) -> Callable[[_Handler], _Handler]:
+    """Declare a handler that submits a job of this kind: its body is the request, its answer 202 with the id."""
+    body = OfTable(kind.request) if table_in_path else kind.request
+    more = {"body": body} | more
+    return operation(summary, "jobs", {202: JOB_ACCEPTED}, FORBIDDEN, BODY, TABLE, PIPELINE, *errors, **more)
+
+
+def route(method: str, path: str, handler: Callable[..., Any], *parts: Any) -> Route:
+    """The route of a handler, which is called with these parts and the request."""
+    return Route(path, partial(handler, *parts), methods=[method])
+
+
 def fields(**types: Any) -> Fields:
     return Fields(required=types)
 
 
+JOB_ACCEPTED = fields(id=str, state=str, subject=str)
 # What follows from how a request is read; `openapi.py` adds what every operation may answer.
 FORBIDDEN: Errors = {403: ("forbidden",)}
 PARAMETER: Errors = {422: ("bad_parameter",)}

@@ -23,7 +23,7 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
 
 
 def accepted(job: Job, plan: Mapping[str, Any] | None = None) -> Response:
-    """The answer to whoever asked for a job: its result will be at /v1/jobs/{id}."""
+    """The answer to the request for a job: its result will be at /v1/jobs/{id}."""
     about = {"subject": job.subject.removeprefix("main.")} if plan is None else plan
     return answer({"id": job.id, "state": "waiting", **about}, 202)
 
@@ -44,7 +44,7 @@ def _plain(text: str) -> str:
 
 
 def error_answer(error: BaseException) -> Response:
-    """The answer for anything that was raised. What was not foreseen is told by an incident number, not in words."""
+    """The answer for any exception. An unexpected one is answered with an incident number and without its message."""
     if isinstance(error, FrazilError):
         headers = {}
         if isinstance(error, Unavailable):

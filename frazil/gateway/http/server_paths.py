@@ -40,15 +40,15 @@ class ServerPaths:
             return cls([warehouse.url, *map(str, folders)])
         return cls(str(path) for path in (*folders, local_path(warehouse.url), local_path(warehouse.url).parent))
 
-    def hidden(self, told: Any) -> Any:
+    def hidden(self, value: Any) -> Any:
         """A JSON value in which paths have become names of files."""
-        if isinstance(told, str):
-            return self._path.sub(_name, told) if self._path is not None else told
-        if isinstance(told, dict):
-            return {key: self.hidden(value) for key, value in told.items()}
-        if isinstance(told, list | tuple):
-            return [self.hidden(value) for value in told]
-        return told
+        if isinstance(value, str):
+            return self._path.sub(_name, value) if self._path is not None else value
+        if isinstance(value, dict):
+            return {key: self.hidden(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.hidden(part) for part in value]
+        return value
 
     def hide(self, error: FrazilError) -> None:
         error.message, error.hint = self.hidden(error.message), self.hidden(error.hint)

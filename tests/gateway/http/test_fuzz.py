@@ -27,6 +27,7 @@ from frazil.serving.sql import QueryPool, QuerySettings
 from frazil.storage import Warehouse
 from tests.gateway.http.described import Description
 from tests.gateway.http.fuzz import UNIQUE, Example, Incidents, Mutator, Sent, call, fault_of, request_of, routes_of
+from tests.gateway.http.generated import generated
 from tests.gateway.http.harness import TOKEN, Running, commit, ndjson, running
 from tests.gateway.http.test_maintenance import pipeline_says
 from tests.gateway.search.place import BY_WORD, NOTES, Place
@@ -36,6 +37,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SEED = 12
 MUTANTS = 20
 """Of each route, for each kind of caller."""
+GENERATED = 6
+"""Of each operation: so many requests that are as described, and so many that are not."""
 
 TYPES = {
     "item": "string",
@@ -398,4 +401,31 @@ async def test_no_request_gets_another_answer_than_ours(target: Target) -> None:
 async def test_no_request_gets_another_answer_than_ours_however_long_we_look(target: Target) -> None:
     seed = secrets.randbits(32)
     faults = await _faults(target, seed, 80)
+    assert not faults, f"with seed {seed}, {len(faults)} faults:\n" + "\n".join(faults)
+
+
+async def _generated_faults(target: Target, count: int, seed: int) -> list[str]:
+    """Every fault of requests that schemathesis makes, once for each route."""
+    faults: dict[tuple[Any, ...], str] = {}
+    examples = {route: target.filled(one) for route, one in EXAMPLES.items()}
+    calls = 0
+    for route, requests in generated(target.description.document, examples, TOKEN, count, seed):
+        await target.restore()
+        for sent in requests:
+            calls += 1
+            if (fault := await _fault(target, sent, "admin")) is not None:
+                faults.setdefault((route, fault), f"{route}: {fault}\n    {sent}")
+    assert calls > count * len(EXAMPLES)
+    return list(faults.values())
+
+
+async def test_requests_made_from_the_description_get_answers_that_it_has(target: Target) -> None:
+    faults = await _generated_faults(target, GENERATED, SEED)
+    assert not faults, f"{len(faults)} faults:\n" + "\n".join(faults)
+
+
+@pytest.mark.soak
+async def test_many_requests_made_from_the_description_get_answers_that_it_has(target: Target) -> None:
+    seed = secrets.randbits(32)
+    faults = await _generated_faults(target, 100, seed)
     assert not faults, f"with seed {seed}, {len(faults)} faults:\n" + "\n".join(faults)

@@ -16,15 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import frazil
-from frazil.errors import InvalidInput
-from frazil.events.declaration import parse_table
 from frazil.gateway.http.app import create_app
 from frazil.gateway.http.middleware import OPEN
 from frazil.gateway.http.openapi import describe
-from frazil.tables.alter import _CHANGES as CHANGES
 from tests.gateway.http.described import Description
 
 SOURCES = sorted(Path(frazil.__file__).parent.rglob("*.py"))
+_DECLARED_BY = ("operation", "job_operation")
 _DECLARING = ("operation.py", "openapi.py")
 
 
@@ -43,7 +41,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
             and child.annotation.id == "Errors"
         ):
             continue
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "operation":
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in _DECLARED_BY:
             continue
         if isinstance(child, ast.Constant) and isinstance(child.value, str):
             yield child.value
@@ -75,17 +73,13 @@ def test_requests_are_described_with_their_limits(description: Description) -> N
     assert description.mismatch({**grants, "grants": [{"mask": ["a"]}]}, schemas["TokenRequest"]) is not None
 
 
-def test_tables_are_described_with_all_their_fields(description: Description) -> None:
-    """A field that nobody knows is refused with the names of those that there are."""
-
-    def described(method: str, path: str) -> set[str]:
-        body = description.operations[method, path]["requestBody"]["content"]["application/json"]["schema"]
-        return set(body["properties"])
-
-    with pytest.raises(InvalidInput) as refused:
-        parse_table({"name": "orders", "zzzzzz": 1})
-    assert described("POST", "/v1/tables") == set(refused.value.hint.removeprefix("its fields are ").split(", "))
-    assert described("PATCH", "/v1/tables/{table}") == set(CHANGES)
+def test_tables_are_described_with_all_their_parts(description: Description) -> None:
+    schemas = description.document["components"]["schemas"]
+    declared = {"name": "t", "columns": {"a": "long", "b": {"type": "string", "checks": {"not_null": True}}}}
+    assert description.mismatch(declared, schemas["CreateTableRequest"]) is None
+    wrong = {"name": "t", "columns": {"b": {"type": "string", "checks": {"not_nul": True}}}}
+    assert description.mismatch(wrong, schemas["CreateTableRequest"]) is not None
+    assert description.mismatch({"search": {"chunk": {"size": 1}}}, schemas["AlterTableRequest"]) is not None
 
 
 def test_what_answers_without_a_token_says_so(description: Description) -> None:

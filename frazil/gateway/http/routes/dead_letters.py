@@ -9,13 +9,13 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from frazil.access import Forbidden
 from frazil.errors import Conflict, InvalidInput
 from frazil.events.decoding import NDJSON, event_as_sent
 from frazil.gateway.gateway import Gateway
-from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table, place_of
-from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.authorization import admin_only, place_of, whole_table_only
+from frazil.gateway.http.bodies import json_body
 from frazil.gateway.http.connected import check_connected
 from frazil.gateway.http.operation import (
     BODY,
@@ -29,6 +29,7 @@ from frazil.gateway.http.operation import (
     Parameter,
     fields,
     operation,
+    route,
 )
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
@@ -43,120 +44,123 @@ _CHUNK_BYTES = 4 << 20
 _ERRORS: Errors = {409: ("is_a_history", "not_streamed"), 422: ("bad_resend",), 503: ("busy",)}
 
 
-class TableDeadLetters:
-    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
-        self._gateway = gateway
-        self._bodies = bodies
+def routes(gateway: Gateway) -> list[Route]:
+    return [
+        route("GET", "/v1/tables/{table}/dead-letters", list_letters, gateway),
+        route("POST", "/v1/tables/{table}/dead-letters/resend", resend, gateway),
+        route("POST", "/v1/tables/{table}/dead-letters/discard", discard, gateway),
+    ]
 
-    @operation(
-        "The events of a table that could not be committed",
-        "tables",
-        {200: fields(table=str, total=int, dead_letters=JsonObjects)},
-        FORBIDDEN,
-        TABLE,
-        PARAMETER,
-        query=(Parameter("limit", int),),
-    )
-    async def list(self, request: Request) -> Response:
-        """In the order of their positions, for who may read all of the table."""
-        only(request, "limit")
-        limit = whole_number(request, "limit", default=100, most=_MOST)
-        name = table_of(request)
-        grant = identity_of(request).read_grant(name)
-        if grant is None:
-            raise no_such_table(name)
-        if not grant.is_whole:
-            raise Forbidden("this is for who may read all of the table", hint="ask whoever gave you the token")
-        table = await self._gateway.directory.table(name)
-        letters = await asyncio.to_thread(read_dead_letters, self._gateway.lake, table.name)
-        return answer({"table": table.spec.short_name, "total": len(letters), "dead_letters": letters[:limit]})
 
-    @operation(
-        "Publish dead letters again",
-        "tables",
-        {200: fields(table=str, resent=int, left=int, refused=JsonObjects)},
-        FORBIDDEN,
-        BODY,
-        TABLE,
-        _ERRORS,
-        body=Fields(optional={"positions": Integers | None}),
-    )
-    async def resend(self, request: Request) -> Response:
-        """Publish them again under their ids, all or those at `positions`; what is taken leaves the dead letters."""
-        admin_only(request)
-        only(request)
-        name = table_of(request)
-        wanted = _positions(await json_body(request, self._bodies))
-        letters, chosen = await self._chosen(name, wanted)
-        resent = 0
-        refused: Letters = []
-        for chunk in _chunks(chosen[:_MOST]):
-            taken, wrong = await self._publish(name, chunk, request)
-            refused += wrong
-            keys = [(one["stream"], one["position"]) for one in taken]
-            resent += await asyncio.to_thread(remove_dead_letters, self._gateway.lake, name, keys) if keys else 0
-        if resent:
-            self._gateway.journal.append("dead_letters_resent", table=name, events=resent)
-        short = name.removeprefix("main.")
-        left = len(letters) - resent
-        return answer({"table": short, "resent": resent, "left": left, "refused": refused})
+@operation(
+    "The events of a table that could not be committed",
+    "tables",
+    {200: fields(table=str, total=int, dead_letters=JsonObjects)},
+    FORBIDDEN,
+    TABLE,
+    PARAMETER,
+    query=(Parameter("limit", int),),
+)
+async def list_letters(gateway: Gateway, request: Request) -> Response:
+    """In the order of their positions, for who may read all of the table."""
+    only(request, "limit")
+    limit = whole_number(request, "limit", default=100, most=_MOST)
+    name = table_of(request)
+    whole_table_only(request, name)
+    table = await gateway.directory.table(name)
+    letters = await asyncio.to_thread(read_dead_letters, gateway.lake, table.name)
+    return answer({"table": table.spec.short_name, "total": len(letters), "dead_letters": letters[:limit]})
 
-    @operation(
-        "Take dead letters out for good",
-        "tables",
-        {200: fields(table=str, discarded=int, left=int)},
-        FORBIDDEN,
-        BODY,
-        TABLE,
-        _ERRORS,
-        body=fields(positions=Integers),
-    )
-    async def discard(self, request: Request) -> Response:
-        """Take those at `positions` out for good, without sending them."""
-        admin_only(request)
-        only(request)
-        name = table_of(request)
-        wanted = _positions(await json_body(request, self._bodies))
-        if not wanted:
-            raise InvalidInput("name the `positions` to discard", code="bad_resend", hint='{"positions": [2097153]}')
-        letters, chosen = await self._chosen(name, wanted)
-        keys = [(one["stream"], one["position"]) for one in chosen]
-        gone = await asyncio.to_thread(remove_dead_letters, self._gateway.lake, name, keys)
-        self._gateway.journal.append("dead_letters_discarded", table=name, events=gone, ids=[o["id"] for o in chosen])
-        return answer({"table": name.removeprefix("main."), "discarded": gone, "left": len(letters) - gone})
 
-    async def _chosen(self, name: str, wanted: set[int] | None) -> tuple[Letters, Letters]:
-        """All dead letters, and of the settled ones those that are wanted."""
-        # With this look, the writers forget the ids of dead letters.
-        await self._gateway.directory.refresh()
-        fed = await self._gateway.directory.fed(name)
-        letters = await asyncio.to_thread(read_dead_letters, self._gateway.lake, name)
-        settled = [one for one in letters if _is_settled(one, fed)]
-        return letters, [one for one in settled if wanted is None or one["position"] in wanted]
+@operation(
+    "Publish dead letters again",
+    "tables",
+    {200: fields(table=str, resent=int, left=int, refused=JsonObjects)},
+    FORBIDDEN,
+    BODY,
+    TABLE,
+    _ERRORS,
+    body=Fields(optional={"positions": Integers | None}),
+)
+async def resend(gateway: Gateway, request: Request) -> Response:
+    """Publish them again under their ids, all or those at `positions`; what is taken leaves the dead letters."""
+    admin_only(request)
+    only(request)
+    name = table_of(request)
+    wanted = _positions(await json_body(request))
+    letters, chosen = await _chosen(gateway, name, wanted)
+    resent = 0
+    refused: Letters = []
+    for chunk in _chunks(chosen[:_MOST]):
+        taken, wrong = await _publish(gateway, name, chunk, request)
+        refused += wrong
+        keys = [(one["stream"], one["position"]) for one in taken]
+        resent += await asyncio.to_thread(remove_dead_letters, gateway.lake, name, keys) if keys else 0
+    if resent:
+        gateway.journal.append("dead_letters_resent", table=name, events=resent)
+    short = name.removeprefix("main.")
+    left = len(letters) - resent
+    return answer({"table": short, "resent": resent, "left": left, "refused": refused})
 
-    async def _publish(self, name: str, chunk: Sequence[Letter], request: Request) -> tuple[Letters, Letters]:
-        """Those that were taken, and why the others were not."""
-        body = b"\n".join(event_as_sent(letter) for letter in chunk)
-        try:
-            await self._gateway.ingest(
-                name,
-                body,
-                NDJSON[0],
-                urgent=False,
-                place=place_of(request),
-                check_caller=partial(check_connected, request),
-            )
-            return [*chunk], []
-        except (InvalidInput, Conflict) as error:
-            if len(chunk) == 1:
-                return [], [{"position": chunk[0]["position"], "id": chunk[0]["id"], **error.body()}]
-        taken: Letters = []
-        refused: Letters = []
-        for letter in chunk:
-            good, wrong = await self._publish(name, [letter], request)
-            taken += good
-            refused += wrong
-        return taken, refused
+
+@operation(
+    "Take dead letters out for good",
+    "tables",
+    {200: fields(table=str, discarded=int, left=int)},
+    FORBIDDEN,
+    BODY,
+    TABLE,
+    _ERRORS,
+    body=fields(positions=Integers),
+)
+async def discard(gateway: Gateway, request: Request) -> Response:
+    """Take those at `positions` out for good, without sending them."""
+    admin_only(request)
+    only(request)
+    name = table_of(request)
+    wanted = _positions(await json_body(request))
+    if not wanted:
+        raise InvalidInput("name the `positions` to discard", code="bad_resend", hint='{"positions": [2097153]}')
+    letters, chosen = await _chosen(gateway, name, wanted)
+    keys = [(one["stream"], one["position"]) for one in chosen]
+    gone = await asyncio.to_thread(remove_dead_letters, gateway.lake, name, keys)
+    gateway.journal.append("dead_letters_discarded", table=name, events=gone, ids=[o["id"] for o in chosen])
+    return answer({"table": name.removeprefix("main."), "discarded": gone, "left": len(letters) - gone})
+
+
+async def _chosen(gateway: Gateway, name: str, wanted: set[int] | None) -> tuple[Letters, Letters]:
+    """All dead letters, and of the settled ones those that are wanted."""
+    # With this look, the writers forget the ids of dead letters.
+    await gateway.directory.refresh()
+    fed = await gateway.directory.fed(name)
+    letters = await asyncio.to_thread(read_dead_letters, gateway.lake, name)
+    settled = [one for one in letters if _is_settled(one, fed)]
+    return letters, [one for one in settled if wanted is None or one["position"] in wanted]
+
+
+async def _publish(gateway: Gateway, name: str, chunk: Sequence[Letter], request: Request) -> tuple[Letters, Letters]:
+    """Those that were taken, and why the others were not."""
+    body = b"\n".join(event_as_sent(letter) for letter in chunk)
+    try:
+        await gateway.ingest(
+            name,
+            body,
+            NDJSON[0],
+            urgent=False,
+            place=place_of(request),
+            check_caller=partial(check_connected, request),
+        )
+        return [*chunk], []
+    except (InvalidInput, Conflict) as error:
+        if len(chunk) == 1:
+            return [], [{"position": chunk[0]["position"], "id": chunk[0]["id"], **error.body()}]
+    taken: Letters = []
+    refused: Letters = []
+    for letter in chunk:
+        good, wrong = await _publish(gateway, name, [letter], request)
+        taken += good
+        refused += wrong
+    return taken, refused
 
 
 def _positions(body: Any) -> set[int] | None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from frazil.access import Forbidden, ReadGrant
 from frazil.errors import InvalidInput
@@ -23,6 +24,7 @@ from frazil.gateway.http.operation import (
     Texts,
     fields,
     operation,
+    route,
 )
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
@@ -33,95 +35,105 @@ from frazil.lake.catalog import export_hint
 _MOST_SNAPSHOTS = 10_000
 
 
-class TableHistory:
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+def routes(gateway: Gateway) -> list[Route]:
+    return [
+        route("GET", "/v1/tables/{table}/history", snapshots, gateway),
+        route("GET", "/v1/tables/{table}/rows/{id:path}/history", row, gateway),
+        route("GET", "/v1/tables/{table}/rows", of_key, gateway),
+        route("GET", "/v1/tables/{table}/changes", changes, gateway),
+        route("POST", "/v1/tables/{table}/export-hint", write_hint, gateway),
+    ]
 
-    @property
-    def _history(self) -> History:
-        """Rows are read by the query workers."""
-        return History(self._gateway.directory, queries_of(self._gateway))
 
-    @operation(
-        "The snapshots of a table, newest first",
-        "read",
-        {200: fields(table=str, snapshots=JsonObjects)},
-        TABLE,
-        PARAMETER,
-        query=(Parameter("limit", int),),
-    )
-    async def snapshots(self, request: Request) -> Response:
-        only(request, "limit")
-        name, grant = _readable(request)
-        limit = whole_number(request, "limit", default=100, most=_MOST_SNAPSHOTS)
-        return answer(await snapshots_of(self._gateway.directory, name, grant=grant, limit=limit))
+def _history(gateway: Gateway) -> History:
+    """Rows are read by the query workers."""
+    return History(gateway.directory, queries_of(gateway))
 
-    @operation(
-        "Every version of the row of an event id",
-        "read",
-        {200: fields(table=str, id=str)},
-        FORBIDDEN,
-        TABLE,
-        SQL,
-        {404: ("row_not_found",)},
-    )
-    async def row(self, request: Request) -> Response:
-        only(request)
-        name = _told_apart(request)
-        return answer(await self._history.row(name, request.path_params["id"], identity_of(request)))
 
-    @operation(
-        "Every event of one key of an entity",
-        "read",
-        {200: fields(table=str, key=dict[str, str])},
-        FORBIDDEN,
-        TABLE,
-        PARAMETER,
-        SQL,
-        {404: ("row_not_found",), 422: ("no_key", "bad_key")},
-        query=(Parameter("key", Texts),),
-    )
-    async def of_key(self, request: Request) -> Response:
-        """`?key=column=value`, once for each column of the key."""
-        only(request, "key")
-        name = _told_apart(request)
-        parts = [text.partition("=") for text in request.query_params.getlist("key")]
-        if any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) != len(parts):
-            raise InvalidInput("`key` is column=value, each column once", code="bad_parameter", hint="?key=id=7")
-        key = {column: value for column, _, value in parts}
-        return answer(await self._history.of_key(name, key, identity_of(request)))
+@operation(
+    "The snapshots of a table, newest first",
+    "read",
+    {200: fields(table=str, snapshots=JsonObjects)},
+    TABLE,
+    PARAMETER,
+    query=(Parameter("limit", int),),
+)
+async def snapshots(gateway: Gateway, request: Request) -> Response:
+    only(request, "limit")
+    name, grant = _readable(request)
+    limit = whole_number(request, "limit", default=100, most=_MOST_SNAPSHOTS)
+    return answer(await snapshots_of(gateway.directory, name, grant=grant, limit=limit))
 
-    @operation(
-        "The rows that came and went between two snapshots",
-        "read",
-        {200: fields(table=str)},
-        FORBIDDEN,
-        TABLE,
-        PARAMETER,
-        SQL,
-        query=(Parameter("from", int, required=True), Parameter("to", int), Parameter("limit", int)),
-    )
-    async def changes(self, request: Request) -> Response:
-        only(request, "from", "to", "limit")
-        name = _told_apart(request)
-        first = _snapshot_id(request, "from")
-        if first is None:
-            raise InvalidInput(
-                "`from` is the id of a snapshot", code="bad_parameter", hint="GET /v1/tables/{table}/history has them"
-            )
-        limit = whole_number(request, "limit", default=1_000, most=MAX_CHANGES)
-        second = _snapshot_id(request, "to")
-        return answer(await self._history.changes(name, first, second, identity_of(request), limit=limit))
 
-    @operation("Let the folder of a table name its newest state", "tables", {200: JsonObject}, FORBIDDEN, TABLE)
-    async def export_hint(self, request: Request) -> Response:
-        only(request)
-        admin_only(request)
-        await self._gateway.directory.refresh()
-        table = await self._gateway.directory.table(table_of(request))
-        hint = await asyncio.to_thread(export_hint, table)
-        self._gateway.journal.append("hint_exported", table=table.name, metadata=table.metadata_location)
-        return answer(asdict(hint))
+@operation(
+    "Every version of the row of an event id",
+    "read",
+    {200: fields(table=str, id=str)},
+    FORBIDDEN,
+    TABLE,
+    SQL,
+    {404: ("row_not_found",)},
+)
+async def row(gateway: Gateway, request: Request) -> Response:
+    only(request)
+    name = _with_positions(request)
+    return answer(await _history(gateway).row(name, request.path_params["id"], identity_of(request)))
+
+
+@operation(
+    "Every event of one key of an entity",
+    "read",
+    {200: fields(table=str, key=dict[str, str])},
+    FORBIDDEN,
+    TABLE,
+    PARAMETER,
+    SQL,
+    {404: ("row_not_found",), 422: ("no_key", "bad_key")},
+    query=(Parameter("key", Texts),),
+)
+async def of_key(gateway: Gateway, request: Request) -> Response:
+    """`?key=column=value`, once for each column of the key."""
+    only(request, "key")
+    name = _with_positions(request)
+    parts = [text.partition("=") for text in request.query_params.getlist("key")]
+    if any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) != len(parts):
+        raise InvalidInput("`key` is column=value, each column once", code="bad_parameter", hint="?key=id=7")
+    key = {column: value for column, _, value in parts}
+    return answer(await _history(gateway).of_key(name, key, identity_of(request)))
+
+
+@operation(
+    "The rows that came and went between two snapshots",
+    "read",
+    {200: fields(table=str)},
+    FORBIDDEN,
+    TABLE,
+    PARAMETER,
+    SQL,
+    query=(Parameter("from", int, required=True), Parameter("to", int), Parameter("limit", int)),
+)
+async def changes(gateway: Gateway, request: Request) -> Response:
+    only(request, "from", "to", "limit")
+    name = _with_positions(request)
+    first = _snapshot_id(request, "from")
+    if first is None:
+        raise InvalidInput(
+            "`from` is the id of a snapshot", code="bad_parameter", hint="GET /v1/tables/{table}/history has them"
+        )
+    limit = whole_number(request, "limit", default=1_000, most=MAX_CHANGES)
+    second = _snapshot_id(request, "to")
+    return answer(await _history(gateway).changes(name, first, second, identity_of(request), limit=limit))
+
+
+@operation("Let the folder of a table name its newest state", "tables", {200: JsonObject}, FORBIDDEN, TABLE)
+async def write_hint(gateway: Gateway, request: Request) -> Response:
+    only(request)
+    admin_only(request)
+    await gateway.directory.refresh()
+    table = await gateway.directory.table(table_of(request))
+    hint = await asyncio.to_thread(export_hint, table)
+    gateway.journal.append("hint_exported", table=table.name, metadata=table.metadata_location)
+    return answer(asdict(hint))
 
 
 def _readable(request: Request) -> tuple[str, ReadGrant]:
@@ -133,8 +145,8 @@ def _readable(request: Request) -> tuple[str, ReadGrant]:
     return name, grant
 
 
-def _told_apart(request: Request) -> str:
-    """The table's full name, for a caller who sees by which position rows are told apart."""
+def _with_positions(request: Request) -> str:
+    """The table's full name, for a caller who sees the positions of rows."""
     name, grant = _readable(request)
     if "_seq" in grant.masks:  # of a token that was made when this was allowed
         raise Forbidden("this token sees `_seq` masked", hint="ask whoever gave you the token for one without that")

@@ -7,11 +7,12 @@ import json
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from frazil.errors import Unavailable
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
-from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.bodies import json_body
 from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.operation import (
@@ -25,6 +26,7 @@ from frazil.gateway.http.operation import (
     Rows,
     fields,
     operation,
+    route,
 )
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.query.queries import Queries, QueryAnswer
@@ -42,51 +44,52 @@ _ERRORS: Errors = {
 }
 
 
-class Query:
-    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
-        self._gateway = gateway
-        self._bodies = bodies
+def routes(gateway: Gateway) -> list[Route]:
+    return [
+        route("POST", "/v1/query", run, gateway),
+    ]
 
-    @operation(
-        "Answer one SELECT",
-        "read",
-        {
-            200: fields(
-                columns=JsonObjects,
-                rows=Rows,
-                row_count=int,
-                truncated=bool,
-                token=str,
-                freshness=str,
-                snapshots=JsonObject,
-                elapsed_ms=float,
-                queued_ms=float,
-            )
-        },
-        SQL,
-        FORBIDDEN,
-        BODY,
-        TABLE,
-        _ERRORS,
-        body=QueryRequest,
-        gives=tuple(media.partition(";")[0] for media in _MEDIA.values()),
-    )
-    async def post(self, request: Request) -> Response:
-        """The rows, and what they were read from. A caller that hangs up stops its query."""
-        only(request)
-        identity = identity_of(request)
-        identity.require_sql()
-        queries = queries_of(self._gateway)
-        request.scope[AUDITED] = True
-        ask = decode_request(await json_body(request, self._bodies), QueryRequest)
-        if ask.format is None:
-            ask = msgspec.structs.replace(ask, format=_accepted(request))
-        place = place_of(request)
-        answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place.waiting)
-        response = _response(ask.format or "json", await while_connected(request, answering))
-        # Until the caller has read it: one that asks for much and reads nothing must not hold everybody's memory.
-        place.take(len(response.body))
-        return response
+
+@operation(
+    "Answer one SELECT",
+    "read",
+    {
+        200: fields(
+            columns=JsonObjects,
+            rows=Rows,
+            row_count=int,
+            truncated=bool,
+            token=str,
+            freshness=str,
+            snapshots=JsonObject,
+            elapsed_ms=float,
+            queued_ms=float,
+        )
+    },
+    SQL,
+    FORBIDDEN,
+    BODY,
+    TABLE,
+    _ERRORS,
+    body=QueryRequest,
+    gives=tuple(media.partition(";")[0] for media in _MEDIA.values()),
+)
+async def run(gateway: Gateway, request: Request) -> Response:
+    """The rows, and what they were read from. A caller that hangs up stops its query."""
+    only(request)
+    identity = identity_of(request)
+    identity.require_sql()
+    queries = queries_of(gateway)
+    request.scope[AUDITED] = True
+    ask = decode_request(await json_body(request), QueryRequest)
+    if ask.format is None:
+        ask = msgspec.structs.replace(ask, format=_accepted(request))
+    place = place_of(request)
+    answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place.waiting)
+    response = _response(ask.format or "json", await while_connected(request, answering))
+    # Until the caller has read it: one that asks for much and reads nothing must not hold everybody's memory.
+    place.take(len(response.body))
+    return response
 
 
 def queries_of(gateway: Gateway) -> Queries:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from frazil.errors import Unavailable
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
-from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.bodies import json_body
 from frazil.gateway.http.connected import while_connected
 from frazil.gateway.http.middleware import client_of
-from frazil.gateway.http.operation import BODY, SQL, TABLE, Errors, JsonObjects, Texts, fields, operation
+from frazil.gateway.http.operation import BODY, SQL, TABLE, Errors, JsonObjects, Texts, fields, operation, route
 from frazil.gateway.http.query_parameters import only
 from frazil.requests import SearchRequest, decode_request
 
@@ -51,43 +52,44 @@ _ERRORS: Errors = {
 }
 
 
-class Search:
-    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
-        self._gateway = gateway
-        self._bodies = bodies
+def routes(gateway: Gateway) -> list[Route]:
+    return [
+        route("POST", "/v1/search", run, gateway),
+    ]
 
-    @operation(
-        "Search a table by words, by a vector or by both",
-        "read",
-        {
-            200: fields(
-                hits=JsonObjects,
-                generation=str | None,
-                snapshot_id=int | None,
-                token=str,
-                mode=str,
-                freshness=str,
-                fresh_rows=int,
-                ignored=Texts,
-                elapsed_ms=float,
-            )
-        },
-        SQL,
-        BODY,
-        TABLE,
-        _ERRORS,
-        body=SearchRequest,
-    )
-    async def post(self, request: Request) -> Response:
-        """The hits, and the state that they were found in. A caller that hangs up stops its search."""
-        only(request)
-        searches = searches_of(self._gateway)
-        request.scope[AUDITED] = True
-        asked = decode_request(await json_body(request, self._bodies), SearchRequest)
-        answering = searches.answer(
-            asked, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
+
+@operation(
+    "Search a table by words, by a vector or by both",
+    "read",
+    {
+        200: fields(
+            hits=JsonObjects,
+            generation=str | None,
+            snapshot_id=int | None,
+            token=str,
+            mode=str,
+            freshness=str,
+            fresh_rows=int,
+            ignored=Texts,
+            elapsed_ms=float,
         )
-        return Response(await while_connected(request, answering), media_type="application/json")
+    },
+    SQL,
+    BODY,
+    TABLE,
+    _ERRORS,
+    body=SearchRequest,
+)
+async def run(gateway: Gateway, request: Request) -> Response:
+    """The hits, and the state that they were found in. A caller that hangs up stops its search."""
+    only(request)
+    searches = searches_of(gateway)
+    request.scope[AUDITED] = True
+    wanted = decode_request(await json_body(request), SearchRequest)
+    answering = searches.answer(
+        wanted, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
+    )
+    return Response(await while_connected(request, answering), media_type="application/json")
 
 
 def searches_of(gateway: Gateway) -> Searches:

@@ -7,25 +7,26 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.health import PartsHealth
 from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
-from frazil.gateway.http.bodies import BodyReader, json_body
+from frazil.gateway.http.bodies import json_body
 from frazil.gateway.http.operation import (
     BODY,
     FORBIDDEN,
     PARAMETER,
-    PIPELINE,
     TABLE,
     Errors,
     JsonObject,
     JsonObjects,
-    OfTable,
     Parameter,
     fields,
+    job_operation,
     operation,
+    route,
 )
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import accepted, answer
@@ -41,128 +42,134 @@ _NO_BEST: Errors = {
 }
 
 
-class TableTrials:
-    """The engines behind trials are loaded by the first request, not by the start of the gateway."""
+def routes(gateway: Gateway) -> list[Route]:
+    return [
+        route("POST", "/v1/tables/{table}/trials", run, gateway),
+        route("GET", "/v1/tables/{table}/trials", list_trials, gateway),
+        route("POST", "/v1/tables/{table}/trials/best", best, gateway),
+        route("DELETE", "/v1/tables/{table}/trials/best", forget_best, gateway),
+    ]
 
-    def __init__(self, gateway: Gateway, bodies: BodyReader) -> None:
-        self._gateway = gateway
-        self._bodies = bodies
 
-    @operation(
-        "Try indexes and models",
-        "jobs",
-        {202: fields(id=str, state=str, subject=str)},
-        FORBIDDEN,
-        BODY,
-        TABLE,
-        PIPELINE,
-        {
-            404: ("not_searched",),
-            413: ("too_large",),
-            422: ("bad_trial", "bad_index_config", "bad_build", "bad_embedding"),
-        },
-        body=OfTable(TrialRequest),
-    )
-    async def ask(self, request: Request) -> Response:
-        """Have the pipeline try; the result is at /v1/jobs/{id}."""
+@job_operation(
+    "Try indexes and models",
+    TRIAL,
+    {
+        404: ("not_searched",),
+        413: ("too_large",),
+        422: ("bad_trial", "bad_index_config", "bad_build", "bad_embedding"),
+    },
+    table_in_path=True,
+)
+async def run(gateway: Gateway, request: Request) -> Response:
+    """Have the pipeline try; the result is at /v1/jobs/{id}."""
+    admin_only(request)
+    only(request)
+    name = table_of(request)
+    body = await json_body(request)
+    if not isinstance(body, dict) or "table" in body:
+        raise InvalidInput("a trial is {kinds?, grid?, search?, models?, …}", code="bad_trial", hint="{}")
+    table = await _table(gateway, name)
+    PartsHealth(gateway).pipeline_must_be_there()
+    wanted = await asyncio.to_thread(_checked, gateway, table, body)
+    return accepted(await submit(gateway, TRIAL, wanted, identity_of(request)))
+
+
+def _checked(gateway: Gateway, table: LakeTable, body: dict[str, Any]) -> TrialRequest:
+    from frazil.serving.trials import model_of, parse_trial
+
+    wanted = parse_trial({**body, "table": table.name})
+    model_of(table.spec)
+    return wanted
+
+
+@operation(
+    "What trials have measured, newest first",
+    "search",
+    {200: fields(table=str, trials=JsonObjects)},
+    FORBIDDEN,
+    TABLE,
+    PARAMETER,
+    query=(Parameter("run"), Parameter("limit", int)),
+)
+async def list_trials(gateway: Gateway, request: Request) -> Response:
+    """What was measured, newest first, for who may read all of the table."""
+    only(request, "run", "limit")
+    limit = whole_number(request, "limit", default=1000, most=10_000)
+    table = await _readable(gateway, request)
+    found = await asyncio.to_thread(_listed, gateway, table, request.query_params.get("run"), limit)
+    return answer({"table": table.spec.short_name, "trials": found})
+
+
+def _listed(gateway: Gateway, table: LakeTable, run: str | None, limit: int) -> Any:
+    from frazil.serving.trials import trial_json
+
+    return [trial_json(row) for row in read_trials(gateway.lake, table.name, run=run)[::-1][:limit]]
+
+
+@operation(
+    "The best trial under a rule; an admin may promote it",
+    "search",
+    {200: JsonObject},
+    FORBIDDEN,
+    BODY,
+    TABLE,
+    _NO_BEST,
+    body=JsonObject,
+)
+async def best(gateway: Gateway, request: Request) -> Response:
+    """The winner under a rule; an admin may promote it."""
+    only(request)
+    table = await _readable(gateway, request)
+    body = await json_body(request)
+    if isinstance(body, dict) and body.get("promote"):
         admin_only(request)
-        only(request)
-        name = table_of(request)
-        body = await json_body(request, self._bodies)
-        if not isinstance(body, dict) or "table" in body:
-            raise InvalidInput("a trial is {kinds?, grid?, search?, models?, …}", code="bad_trial", hint="{}")
-        table = await self._table(name)
-        PartsHealth(self._gateway).pipeline_must_be_there()
-        asked = await asyncio.to_thread(self._checked, table, body)
-        return accepted(await submit(self._gateway, TRIAL, asked, identity_of(request)))
+    return answer(await asyncio.to_thread(_best, gateway, table, body))
 
-    def _checked(self, table: LakeTable, body: dict[str, Any]) -> TrialRequest:
-        from frazil.serving.trials import model_of, parse_trial
 
-        asked = parse_trial({**body, "table": table.name})
-        model_of(table.spec)
-        return asked
+def _best(gateway: Gateway, table: LakeTable, body: Any) -> dict[str, Any]:
+    from frazil.serving.trials import find_best, parse_best
 
-    @operation(
-        "What trials have measured, newest first",
-        "search",
-        {200: fields(table=str, trials=JsonObjects)},
-        FORBIDDEN,
-        TABLE,
-        PARAMETER,
-        query=(Parameter("run"), Parameter("limit", int)),
-    )
-    async def list(self, request: Request) -> Response:
-        """What was measured, newest first, for who may read all of the table."""
-        only(request, "run", "limit")
-        limit = whole_number(request, "limit", default=1000, most=10_000)
-        table = await self._readable(request)
-        found = await asyncio.to_thread(self._listed, table, request.query_params.get("run"), limit)
-        return answer({"table": table.spec.short_name, "trials": found})
+    best = find_best(gateway.lake, table.name, parse_best(body))
+    if best["promoted"]:
+        gateway.journal.append(
+            "index_chosen", table=table.name, shelf=best["shelf"], model=best["model"], index=best["config"]
+        )
+    return best
 
-    def _listed(self, table: LakeTable, run: str | None, limit: int) -> Any:
-        from frazil.serving.trials import trial_json
 
-        return [trial_json(row) for row in read_trials(self._gateway.lake, table.name, run=run)[::-1][:limit]]
+@operation(
+    "Back to the default index",
+    "search",
+    {200: JsonObject},
+    FORBIDDEN,
+    TABLE,
+    _NO_BEST,
+    query=(Parameter("profile"), Parameter("model")),
+)
+async def forget_best(gateway: Gateway, request: Request) -> Response:
+    """Back to the default index."""
+    admin_only(request)
+    only(request, "profile", "model")
+    table = await _table(gateway, table_of(request))
+    words = {name: request.query_params.get(name) for name in ("profile", "model")}
+    return answer(await asyncio.to_thread(_forgotten, gateway, table, words))
 
-    @operation(
-        "The best trial under a rule; an admin may promote it",
-        "search",
-        {200: JsonObject},
-        FORBIDDEN,
-        BODY,
-        TABLE,
-        _NO_BEST,
-        body=JsonObject,
-    )
-    async def best(self, request: Request) -> Response:
-        """The winner under a rule; an admin may promote it."""
-        only(request)
-        table = await self._readable(request)
-        body = await json_body(request, self._bodies)
-        if isinstance(body, dict) and body.get("promote"):
-            admin_only(request)
-        return answer(await asyncio.to_thread(self._best, table, body))
 
-    def _best(self, table: LakeTable, body: Any) -> dict[str, Any]:
-        from frazil.serving.trials import find_best, parse_best
+def _forgotten(gateway: Gateway, table: LakeTable, words: dict[str, str | None]) -> dict[str, Any]:
+    from frazil.serving.trials import forget
 
-        told = find_best(self._gateway.lake, table.name, parse_best(body))
-        if told["promoted"]:
-            self._gateway.journal.append(
-                "index_chosen", table=table.name, shelf=told["shelf"], model=told["model"], index=told["config"]
-            )
-        return told
+    forgotten = forget(gateway.lake, table.name, profile=words["profile"], model=words["model"])
+    gateway.journal.append("index_forgotten", table=table.name, shelf=forgotten["shelf"], model=forgotten["model"])
+    return forgotten
 
-    @operation(
-        "Back to the default index",
-        "search",
-        {200: JsonObject},
-        FORBIDDEN,
-        TABLE,
-        _NO_BEST,
-        query=(Parameter("profile"), Parameter("model")),
-    )
-    async def forget(self, request: Request) -> Response:
-        """Back to the default index."""
-        admin_only(request)
-        only(request, "profile", "model")
-        table = await self._table(table_of(request))
-        words = {name: request.query_params.get(name) for name in ("profile", "model")}
-        return answer(await asyncio.to_thread(self._forgotten, table, words))
 
-    def _forgotten(self, table: LakeTable, words: dict[str, str | None]) -> dict[str, Any]:
-        from frazil.serving.trials import forget
+async def _readable(gateway: Gateway, request: Request) -> LakeTable:
+    name = table_of(request)
+    whole_table_only(request, name)
+    return await _table(gateway, name)
 
-        told = forget(self._gateway.lake, table.name, profile=words["profile"], model=words["model"])
-        self._gateway.journal.append("index_forgotten", table=table.name, shelf=told["shelf"], model=told["model"])
-        return told
 
-    async def _readable(self, request: Request) -> LakeTable:
-        name = table_of(request)
-        whole_table_only(request, name)
-        return await self._table(name)
-
-    async def _table(self, name: str) -> LakeTable:
-        await self._gateway.directory.refresh()
-        return await self._gateway.directory.table(name)
+async def _table(gateway: Gateway, name: str) -> LakeTable:
+    await gateway.directory.refresh()
+    return await gateway.directory.table(name)
