@@ -16,7 +16,7 @@ from pydantic import ByteSize
 
 from frazil.access import AccessSettings
 from frazil.bus.memory import MemoryBus
-from frazil.gateway import gateway as gateway_module
+from frazil.events.decoding import decode_events
 from frazil.lake.catalog import Lake
 from tests.gateway.http.harness import NDJSON, event
 from tests.gateway.http.sockets import on_a_port
@@ -72,15 +72,14 @@ async def test_a_small_body_that_becomes_large_is_not_decoded_in_the_loop(
         writer.write_table(rows)
     body = sink.getvalue().to_pybytes()
     assert len(body) < 2_000
-    decode = gateway_module.decode_events
     in_the_loop: dict[bytes, bool] = {}
 
     def noting(*given: Any, **named: Any) -> Any:
-        decoded = decode(*given, **named)
+        decoded = decode_events(*given, **named)
         in_the_loop[given[0]] = threading.current_thread() is threading.main_thread()
         return decoded
 
-    monkeypatch.setattr(gateway_module, "decode_events", noting)
+    monkeypatch.setattr("frazil.gateway.gateway.decode_events", noting)
     async with on_a_port(MemoryBus(), lake, tmp_path) as port:
         await port.declare(columns={"extra": "json"})
         headers = {**await port.token("ingest:orders"), "content-type": "application/vnd.apache.arrow.stream"}
