@@ -19,6 +19,8 @@ slower than before the fault; a control server measures it. The rest are bounds 
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -292,3 +294,43 @@ def test_nobody_answers_for_a_supervisor_that_was_killed(product: Product, contr
         served = watched.until_served()
         watched.check_stopped(EVERYTHING)
         watched.check_recovery(served)
+
+
+def _all_query_workers(product: Product) -> Sequence[int]:
+    return children(fork_server(product))
+
+
+def test_health_tells_the_truth_while_all_query_workers_are_stopped(product: Product, control_url: str) -> None:
+    """A worker whose client has given up is replaced, so these clients do not give up soon."""
+    stopped(product, control_url, Process(_all_query_workers, ("answers",), ()), gives_up_seconds=30.0)
+
+
+def test_health_tells_the_truth_after_all_query_workers_are_killed(product: Product, control_url: str) -> None:
+    killed(product, control_url, Process(_all_query_workers, (), ()))
+
+
+def test_health_is_not_ok_while_a_gateway_reads_the_ids_of_recent_events(product: Product) -> None:
+    """A gateway that was killed takes events when it knows the ids of the last day. Here it does not come to an end
+    with that: in the place of the file that it reads is a pipe into which nobody writes."""
+    product.declare("slow", {"number": "long"})
+    path = "/v1/tables/slow/events?wait=visible&timeout_s=120"
+    assert product.ask("POST", path, {"events": [{"id": "1", "data": {"number": 1}}]}).is_success
+    (file,) = (product.data / "warehouse").glob("**/slow*/data/**/*.parquet")
+    kept = file.with_suffix(".kept")
+    file.rename(kept)
+    os.mkfifo(file)
+    health = HealthLog(product.url)
+    try:
+        product.kill("gateway")
+        health.start()
+        product.until_accepting()
+        warming = [product.ask("POST", path, {"events": [{"id": "2", "data": {"number": 2}}]}) for _ in range(2)]
+    finally:
+        kept.rename(file)
+        health.stop()
+        product.kill("gateway")
+    product.until_status("ok")
+    assert [answer.json()["error"]["code"] for answer in warming] == ["warming"] * 2
+    seconds = sum(answer.elapsed.total_seconds() for answer in warming)
+    told = [one.status for one in health.between(health.tellings[-1].told - seconds, math.inf)]
+    assert told and "ok" not in told, f"no event was taken for {seconds:.1f} s, and health said {told}"
