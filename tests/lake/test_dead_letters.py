@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,26 @@ def test_a_letter_is_written_once_and_read_as_it_was(lake: Lake, table: LakeTabl
     assert rows[1] == {**vars(first), "stream": "i"}
     assert dead_positions(dead_letters_table(lake, table.name), "i", at_least=position(1, 2)) == {first.position}
     assert dead_positions(dead_letters_table(lake, table.name), "another stream") == set()
+
+
+def test_the_first_letters_are_read_without_the_others(
+    lake: Lake, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = [letter(position(1, at), str(at)) for at in (4, 0, 3, 1, 2)]
+    for one in letters:
+        assert add_dead_letters(lake, table, [one]) == 1
+    scanned: list[str | None] = []
+    scan = LakeTable.scan
+
+    def noting(self: LakeTable, columns: Any = None, *, where: str | None = None) -> Any:
+        if columns is None:
+            scanned.append(where)
+        return scan(self, columns, where=where)
+
+    monkeypatch.setattr(LakeTable, "scan", noting)
+    assert [row["id"] for row in read_dead_letters(lake, table.name, limit=2)] == ["0", "1"]
+    assert [row["id"] for row in read_dead_letters(lake, table.name, limit=5)] == ["0", "1", "2", "3", "4"]
+    assert scanned == [f"position <= {position(1, 1)}", None]
 
 
 def test_a_committer_that_was_overtaken_writes_none(lake: Lake, table: LakeTable) -> None:

@@ -1,4 +1,4 @@
-"""Work that ends when its caller hangs up."""
+"""Connected callers: work that ends when its caller hangs up, and answers that count until they are read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from frazil.errors import FrazilError
+from frazil.gateway.http.authorization import place_of
 
 T = TypeVar("T")
 
@@ -37,6 +39,13 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         leaving.cancel()
         working.cancel()
         await asyncio.wait({working, leaving})
+
+
+def counted(request: Request, response: Response) -> Response:
+    """The answer, counted as memory of its caller until that one has read it: who asks for much and reads nothing must
+    not hold everybody's memory."""
+    place_of(request).take(len(response.body))
+    return response
 
 
 async def check_connected(request: Request) -> None:

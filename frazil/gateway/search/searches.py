@@ -24,7 +24,7 @@ from frazil.gateway.threads import to_the_end
 from frazil.requests import FreshnessSpec, SearchRequest, Waiting
 from frazil.serving import Profile, Profiles, SearchSettings
 from frazil.serving.search import Allowed, FreshFull, FreshGap, SearchResult, SearchState
-from frazil.serving.sql import FilesUnreadable, QueryPool, QueryTimeout
+from frazil.serving.sql import FairQueue, FilesUnreadable, QueryPool, QuerySettings, QueryTimeout
 from frazil.serving.sql.worker import RowSelection
 from frazil.tables import CutMoved, SchemaMoved, TableDirectory, TableReplaced, TableResolver
 
@@ -77,6 +77,8 @@ class Searches:
         self._feeds = FreshFeeds(pool, settings or SearchSettings())
         self._filters = Filters(pool)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
+        self._turns = FairQueue(QuerySettings(workers=_THREADS, slow_workers=0))
+        """Whose search gets a thread: by token in rounds. One that is given up while it waits is not done."""
 
     async def answer(
         self, request: SearchRequest, identity: Identity, *, client: str | None = None, waiting: Waiting = nullcontext
@@ -131,9 +133,10 @@ class Searches:
                 owner = search.identity.id
                 allowed = await self._filters.allowed(state, plan.selection, owner=owner, seconds=left)
                 # The thread reads what is held open here: a search that is given up waits for it to end.
-                found, rows = await to_the_end(
-                    asyncio.get_running_loop().run_in_executor(self._threads, _ranked, state, plan, allowed)
-                )
+                async with self._turns.slot(owner, _loop_time(deadline)):
+                    found, rows = await to_the_end(
+                        asyncio.get_running_loop().run_in_executor(self._threads, _ranked, state, plan, allowed)
+                    )
         except FreshGap as gap:
             # What is kept apart began with a newer generation than the one that serves now, or is about to.
             if not self._feeds.begin_anew(serving):

@@ -228,12 +228,12 @@ class LakeTable:
         found = table.filter(pc.is_in(table["_seq"], value_set=pa.array(wanted, pa.int64())))
         return found.sort_by("_seq")
 
-    def scan(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows of the current snapshot, or some of their columns."""
+    def scan(self, columns: Sequence[str] | None = None, *, where: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of the current snapshot, or some of their columns; all of them, or those of a condition."""
         schema = self.spec.row_schema()
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
-        yield from self._scan(None, schema)
+        yield from self._scan(where, schema)
 
     def _scan(self, condition: str | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if self.snapshot_id is None:

@@ -91,11 +91,18 @@ def dead_positions(letters: LakeTable | None, stream: str, *, at_least: int = 0)
     return found
 
 
-def read_dead_letters(lake: Lake, name: str) -> list[dict[str, Any]]:
-    """All dead letters of a table, in the order of their positions."""
+def read_dead_letters(lake: Lake, name: str, *, limit: int | None = None) -> list[dict[str, Any]]:
+    """The dead letters of a table in the order of their positions: all, or so many of the first."""
     table = dead_letters_table(lake, name)
-    rows = [row for batch in table.scan() for row in batch.to_pylist()] if table is not None else []
-    return sorted(rows, key=lambda row: row["position"])
+    if table is None:
+        return []
+    where = None
+    if limit is not None and limit < table.rows:
+        # A letter holds a whole event: those that are not wanted are not read.
+        positions = sorted(at for batch in table.scan(["position"]) for at in batch.column("position").to_pylist())
+        where = f"position <= {positions[limit - 1]}"
+    rows = [row for batch in table.scan(where=where) for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: row["position"])[:limit]
 
 
 def add_dead_letters(lake: Lake, fed: LakeTable, letters: Sequence[DeadLetter]) -> int:

@@ -9,6 +9,7 @@ from frazil.lazy import lazy_door
 if TYPE_CHECKING:
     from frazil.serving.sql.errors import FilesUnreadable as FilesUnreadable
     from frazil.serving.sql.errors import QueryTimeout as QueryTimeout
+    from frazil.serving.sql.fair_queue import FairQueue as FairQueue
     from frazil.serving.sql.pool import QueryPool as QueryPool
     from frazil.serving.sql.query import Relation as Relation
     from frazil.serving.sql.query import Result as Result

@@ -18,6 +18,7 @@ from frazil.access import AccessControl
 from frazil.bus.memory import MemoryBus
 from frazil.gateway import Gateway
 from frazil.gateway.http import listen, serve
+from frazil.gateway.query.row_history import History
 from frazil.lake.catalog import Lake
 from frazil.runtime import assemble_gateway
 from frazil.serving.sql import QueryPool, QuerySettings
@@ -79,6 +80,30 @@ async def test_hanging_up_ends_the_query(memory_bus: MemoryBus, lake: Lake, tmp_
             assert answer.json()["rows"] == [[1]]
             ended = "SELECT count(*) FROM system.audit WHERE outcome = 'cancelled'"
             assert (await http.post(url, json={"sql": ended})).json()["rows"] == [[2]]
+
+
+async def test_hanging_up_ends_the_reading_of_a_history(
+    memory_bus: MemoryBus, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    async def endless(*_: object, **__: object) -> dict[str, str]:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+        return {}
+
+    monkeypatch.setattr(History, "row", endless)
+    async with served(memory_bus, lake, tmp_path, QuerySettings(workers=1)) as (gateway, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"GET /v1/tables/orders/rows/1/history HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        writer.write(head.encode())
+        await _until(lambda: gateway.quotas.used("requests") == 1)
+        writer.close()
+        async with asyncio.timeout(60):
+            await ended.wait()
+        await _until(lambda: gateway.quotas.used("requests") == 0)
 
 
 async def test_connections_that_are_reset_take_no_place_with_them(

@@ -16,7 +16,7 @@ from frazil.events.decoding import NDJSON, event_as_sent
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, place_of, whole_table_only
 from frazil.gateway.http.bodies import json_body
-from frazil.gateway.http.connected import check_connected
+from frazil.gateway.http.connected import check_connected, counted
 from frazil.gateway.http.operation import (
     BODY,
     FORBIDDEN,
@@ -34,7 +34,7 @@ from frazil.gateway.http.operation import (
 from frazil.gateway.http.query_parameters import only, table_of, whole_number
 from frazil.gateway.http.responses import answer
 from frazil.lake.catalog import LakeTable
-from frazil.lake.derived import read_dead_letters, remove_dead_letters
+from frazil.lake.derived import dead_letters_table, read_dead_letters, remove_dead_letters
 
 Letter = dict[str, Any]
 Letters = list[Letter]
@@ -68,8 +68,10 @@ async def list_letters(gateway: Gateway, request: Request) -> Response:
     name = table_of(request)
     whole_table_only(request, name)
     table = await gateway.directory.table(name)
-    letters = await asyncio.to_thread(read_dead_letters, gateway.lake, table.name)
-    return answer({"table": table.spec.short_name, "total": len(letters), "dead_letters": letters[:limit]})
+    letters = await asyncio.to_thread(partial(read_dead_letters, gateway.lake, table.name, limit=limit))
+    of_table = await asyncio.to_thread(dead_letters_table, gateway.lake, table.name)
+    total = 0 if of_table is None else of_table.rows
+    return counted(request, answer({"table": table.spec.short_name, "total": total, "dead_letters": letters}))
 
 
 @operation(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import asdict
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +15,7 @@ from frazil.access import Forbidden, ReadGrant
 from frazil.errors import InvalidInput
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, no_such_table
+from frazil.gateway.http.connected import counted, while_connected
 from frazil.gateway.http.operation import (
     FORBIDDEN,
     PARAMETER,
@@ -43,6 +46,11 @@ def routes(gateway: Gateway) -> list[Route]:
         route("GET", "/v1/tables/{table}/changes", changes, gateway),
         route("POST", "/v1/tables/{table}/export-hint", write_hint, gateway),
     ]
+
+
+async def _read(request: Request, reading: Coroutine[Any, Any, dict[str, Any]]) -> Response:
+    """The answer of a reading. A caller that hangs up ends it."""
+    return counted(request, answer(await while_connected(request, reading)))
 
 
 def _history(gateway: Gateway) -> History:
@@ -77,7 +85,7 @@ async def snapshots(gateway: Gateway, request: Request) -> Response:
 async def row(gateway: Gateway, request: Request) -> Response:
     only(request)
     name = _with_positions(request)
-    return answer(await _history(gateway).row(name, request.path_params["id"], identity_of(request)))
+    return await _read(request, _history(gateway).row(name, request.path_params["id"], identity_of(request)))
 
 
 @operation(
@@ -99,7 +107,7 @@ async def of_key(gateway: Gateway, request: Request) -> Response:
     if any(not equals for _, equals, _ in parts) or len({column for column, *_ in parts}) != len(parts):
         raise InvalidInput("`key` is column=value, each column once", code="bad_parameter", hint="?key=id=7")
     key = {column: value for column, _, value in parts}
-    return answer(await _history(gateway).of_key(name, key, identity_of(request)))
+    return await _read(request, _history(gateway).of_key(name, key, identity_of(request)))
 
 
 @operation(
@@ -122,7 +130,8 @@ async def changes(gateway: Gateway, request: Request) -> Response:
         )
     limit = whole_number(request, "limit", default=1_000, most=MAX_CHANGES)
     second = _snapshot_id(request, "to")
-    return answer(await _history(gateway).changes(name, first, second, identity_of(request), limit=limit))
+    reading = _history(gateway).changes(name, first, second, identity_of(request), limit=limit)
+    return await _read(request, reading)
 
 
 @operation("Let the folder of a table name its newest state", "tables", {200: JsonObject}, FORBIDDEN, TABLE)

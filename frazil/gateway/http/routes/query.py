@@ -13,7 +13,7 @@ from frazil.errors import Unavailable
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
 from frazil.gateway.http.bodies import json_body
-from frazil.gateway.http.connected import while_connected
+from frazil.gateway.http.connected import counted, while_connected
 from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.operation import (
     BODY,
@@ -86,10 +86,7 @@ async def run(gateway: Gateway, request: Request) -> Response:
         ask = msgspec.structs.replace(ask, format=_accepted(request))
     place = place_of(request)
     answering = queries.answer(ask, identity, client=client_of(request.scope), waiting=place.waiting)
-    response = _response(ask.format or "json", await while_connected(request, answering))
-    # Until the caller has read it: one that asks for much and reads nothing must not hold everybody's memory.
-    place.take(len(response.body))
-    return response
+    return counted(request, _response(ask.format or "json", await while_connected(request, answering)))
 
 
 def queries_of(gateway: Gateway) -> Queries:

@@ -12,7 +12,7 @@ from frazil.errors import Unavailable
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import AUDITED, identity_of, place_of
 from frazil.gateway.http.bodies import json_body
-from frazil.gateway.http.connected import while_connected
+from frazil.gateway.http.connected import counted, while_connected
 from frazil.gateway.http.middleware import client_of
 from frazil.gateway.http.operation import BODY, SQL, TABLE, Errors, JsonObjects, Texts, fields, operation, route
 from frazil.gateway.http.query_parameters import only
@@ -86,10 +86,9 @@ async def run(gateway: Gateway, request: Request) -> Response:
     searches = searches_of(gateway)
     request.scope[AUDITED] = True
     wanted = decode_request(await json_body(request), SearchRequest)
-    answering = searches.answer(
-        wanted, identity_of(request), client=client_of(request.scope), waiting=place_of(request).waiting
-    )
-    return Response(await while_connected(request, answering), media_type="application/json")
+    place = place_of(request)
+    answering = searches.answer(wanted, identity_of(request), client=client_of(request.scope), waiting=place.waiting)
+    return counted(request, Response(await while_connected(request, answering), media_type="application/json"))
 
 
 def searches_of(gateway: Gateway) -> Searches:

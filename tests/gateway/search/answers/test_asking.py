@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from frazil.embedding import Vectors, open_model
 from frazil.errors import Unavailable
+from frazil.gateway.search import searches
 from tests.gateway.search.answers.conftest import SearchHouse, note
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -279,3 +282,37 @@ async def test_eight_clients_search_while_others_write(house: SearchHouse) -> No
 
     _, *counts = await asyncio.gather(write(), *(read(seed) for seed in range(8)))
     assert all(counts)
+
+
+async def test_searches_of_one_token_do_not_keep_others_from_their_turn(
+    house: SearchHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads are given by token in rounds, and a search that is given up while it waits is not done."""
+    table = await _table(house)
+    greedy, other = [await house.token("sql", f"read:{table}") for _ in range(2)]
+    ranked, began, may_end = searches._ranked, queue.SimpleQueue[str](), threading.Semaphore(0)
+
+    def slowly(state: Any, plan: Any, allowed: Any) -> Any:
+        began.put(str(plan.text))
+        may_end.acquire()
+        return ranked(state, plan, allowed)
+
+    monkeypatch.setattr(searches, "_ranked", slowly)
+    many = [
+        asyncio.create_task(house.ask_search(token=greedy, table=table, query=f"g{number}", mode="text"))
+        for number in range(searches._THREADS + 4)
+    ]
+    running = [await asyncio.to_thread(began.get, timeout=60) for _ in range(searches._THREADS)]
+    one = asyncio.create_task(house.ask_search(token=other, table=table, query="mine", mode="text"))
+    turns = house.running.gateway.searches._turns  # type: ignore[union-attr]
+    async with asyncio.timeout(60):
+        while turns.waiting < 5:
+            await asyncio.sleep(0.01)
+    may_end.release()
+    following = [await asyncio.to_thread(began.get, timeout=60)]
+    may_end.release()
+    following.append(await asyncio.to_thread(began.get, timeout=60))
+    assert "mine" in following, f"{running} ran, then {following}"
+    may_end.release(len(many))
+    assert {answer.status_code for answer in await asyncio.gather(one, *many)} == {200}
+    assert turns.waiting == turns.fast == 0
