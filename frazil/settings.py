@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from frazil.access import AccessSettings
-from frazil.bus.settings import BusSettings
+from frazil.bus import BusSettings
 from frazil.embedding import ModelSettings
 from frazil.errors import Misconfigured
 from frazil.gateway import IngestSettings, ServerSettings

@@ -32,6 +32,73 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield node.module, alias.name
 
 
+def dotted(path: Path) -> str:
+    """The name under which a file of the product is imported; that of its folder for a door."""
+    relative = path.relative_to(ROOT).with_suffix("")
+    return ".".join(relative.parent.parts if path.name == "__init__.py" else relative.parts)
+
+
+MODULES = {dotted(path) for path in PRODUCT if path.name != "__init__.py"}
+DOORS = {dotted(path): tree for path, tree in PARSED.items() if path.name == "__init__.py"}
+
+
+def test_other_rooms_come_through_a_door() -> None:
+    """Imports between rooms name the door of the room or of a part of it, never a module behind it."""
+    past = [
+        f"{place(path)}: from {module} import {name}"
+        for path, tree in PARSED.items()
+        for module, name in imports(tree)
+        if module in MODULES and module.count(".") > 1 and module.split(".")[1] != path.relative_to(ROOT).parts[1]
+    ]
+    assert past == []
+
+
+def bound(tree: ast.Module) -> set[str]:
+    """The names that a module has: what it imports, defines and assigns, also under `if TYPE_CHECKING:`."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_a_door_has_every_name_that_is_taken_from_it() -> None:
+    """Type checkers believe a lazy door whatever it is asked for."""
+    exported = {name: bound(tree) for name, tree in DOORS.items()}
+    others = [path for folder in ("tests", "benchmarks", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    trees = {**PARSED, **{path: ast.parse(path.read_text()) for path in others}}
+    missing = [
+        f"{place(path)}: from {module} import {name}"
+        for path, tree in trees.items()
+        for module, name in imports(tree)
+        if module in DOORS and name not in exported[module] and f"{module}.{name}" not in MODULES | DOORS.keys()
+    ]
+    assert missing == []
+
+
+def test_no_class_name_is_used_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path, tree in PARSED.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(place(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_a_docstring_of_a_module_begins_with_its_noun() -> None:
+    """So that a listing of first lines is an index."""
+    asking = []
+    for path, tree in PARSED.items():
+        first = (ast.get_docstring(tree) or "").split(" ")[0]
+        if first in ("", "How", "What", "When", "Where", "Whether", "Which", "Who", "Why"):
+            asking.append(f"{place(path)}: {first}")
+    assert asking == []
+
+
 def test_a_door_exports_no_name_of_its_modules() -> None:
     """`from frazil.x import y` would give the function or the module y, whichever was imported last."""
     clashes = []

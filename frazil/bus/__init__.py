@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from frazil.bus.settings import BusSettings
 from frazil.errors import FrazilError, Misconfigured, NotFound
 
 __all__ = [
+    "BusSettings",
     "Delivery",
     "EventBus",
     "HeadMoved",

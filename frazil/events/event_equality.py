@@ -1,4 +1,4 @@
-"""Whether two events under one id say the same."""
+"""Event equality: whether two events under one id say the same."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from frazil.lake.bulk.data_files import FilePlan as FilePlan
     from frazil.lake.bulk.data_files import FileWriter as FileWriter
     from frazil.lake.bulk.data_files import WrittenFile as WrittenFile
+    from frazil.lake.bulk.data_files import check_file_count as check_file_count
     from frazil.lake.bulk.data_files import plan_files as plan_files
     from frazil.lake.bulk.draft_files import discard as discard
     from frazil.lake.bulk.draft_files import draft_location as draft_location

@@ -27,6 +27,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
+from frazil.errors import InvalidInput
 from frazil.events import conform
 from frazil.lake.bulk.dictionary_columns import repeating
 from frazil.lake.catalog.lake import Lake, translated
@@ -36,6 +37,9 @@ ROW_GROUP_BYTES = 32 << 20
 """Rows wait for so many bytes of others before they are written together."""
 FILE_BYTES = 256 << 20
 """A file is closed once so many bytes of Arrow went into it; Parquet makes a fraction of them."""
+MAX_FILES_OF_A_TASK = 5_000
+"""As many partitions as a request of events may have."""
+MAX_FILES_OF_A_LOAD = 50_000
 _OPEN_PARTITIONS = 64
 _FAST = {TableProperties.PARQUET_COMPRESSION_LEVEL: "1"}
 """The library's own level, 3, takes 1.6 times as long for files of 0.92 times the size [m]. A table may say another."""
@@ -87,6 +91,17 @@ def bare_plan(lake: Lake, name: str, metadata: TableMetadata, io: Mapping[str, s
     return FilePlan(name, bare.model_dump_json(), dict(lake.catalog.properties) | dict(io))
 
 
+def check_file_count(files: int, most: int | None = None) -> None:
+    """Refuse rows of too many partitions, by default for a load: each is a file of the store and in a manifest."""
+    most = MAX_FILES_OF_A_LOAD if most is None else most
+    if files > most:
+        raise InvalidInput(
+            f"the rows fall into too many partitions: more than {most:,} files",
+            code="too_many_partitions",
+            hint="declare coarser partitions, as month(at) instead of day(at), or load the rows in order of them",
+        )
+
+
 class FileWriter:
     """Takes rows, leaves files. Used as a context: leaving it by an error takes away what was begun."""
 
@@ -106,10 +121,14 @@ class FileWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self.abandon()
+            return
+        try:
+            self.close()
+        except BaseException:  # what was finished before the error is nobody's
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Take away what was written and begun."""
@@ -178,6 +197,7 @@ class FileWriter:
     def _append(self, key: PartitionKey | None, rows: pa.Table) -> None:
         path = key.to_path() if key else ""
         if path not in self._open:
+            check_file_count(len(self.written) + len(self._open) + 1, MAX_FILES_OF_A_TASK)
             if len(self._open) >= _OPEN_PARTITIONS:
                 self._finish(next(iter(self._open)))
             self._open[path] = self._begin(key, rows)

@@ -27,6 +27,7 @@ from frazil.lake.bulk import (
     LoadRecord,
     Replaces,
     begin_load,
+    check_file_count,
     complete_load,
     forget_draft,
     forget_files,
@@ -204,9 +205,15 @@ class _Run:
             pieces = repeated(self._tasks, pieces, self._spool, table=table if self._appends else None)
         work = load_piece if draft.spec.kind != "entity" else partial(spool_piece, folder=str(self._spool))
         doing = f"load {draft.spec.name}"
-        return self._tasks.run(
+        done = self._tasks.run(
             pieces, work, doing=doing, report_done=lambda n: report_progress({"loaded": n, "of": len(pieces)})
         )
+        try:
+            check_file_count(sum(len(piece.files) for piece in done))
+        except InvalidInput:
+            draft.discard(done)
+            raise
+        return done
 
     def _shaped(
         self,

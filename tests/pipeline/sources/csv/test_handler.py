@@ -17,7 +17,7 @@ import pytest
 
 from frazil.errors import Conflict, FrazilError, InvalidInput
 from frazil.events.declaration import TableSpec, parse_table
-from frazil.lake.bulk import lineage, load_records
+from frazil.lake.bulk import data_files, lineage, load_records
 from frazil.lake.catalog import Lake, LakeTable, create_entity, open_lake
 from frazil.pipeline.sources.csv import CsvLoads
 from frazil.registry import Job, job_status, submit_job
@@ -350,3 +350,21 @@ def kill_then_finish(place: Place, point: str) -> None:
     killed_at(point, do_csv_jobs, *words)
     for _ in range(2):
         finished(do_csv_jobs, *words)
+
+
+@pytest.mark.parametrize("limit", ["MAX_FILES_OF_A_TASK", "MAX_FILES_OF_A_LOAD"])
+def test_rows_of_too_many_partitions_are_refused_and_leave_no_file(
+    place: Place, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """A partition for each row of a large file would fill the store with small files."""
+    spec = parse_table({"name": "orders", "columns": {"city": "string"}, "partition": ["city"]})
+    place.lake.create(spec, stream="s", identity="i")
+    monkeypatch.setattr(data_files, limit, 10)
+    path = place.file("orders.csv", "city\n" + "".join(f"c{number}\n" for number in range(30)))
+    with pytest.raises(InvalidInput) as refused:
+        place.load(path)
+    assert refused.value.code == "too_many_partitions" and "coarser" in refused.value.hint
+    assert place.rows() == []
+    assert list((place.folder / "warehouse").rglob("*.parquet")) == []
+    place.load(place.file("few.csv", "city\na\nb\n"))
+    assert len(place.rows()) == 2
