@@ -134,10 +134,15 @@ class _Schemas:
             whole = self._components[described.request.__name__]
             properties = {name: one for name, one in whole["properties"].items() if name != "table"}
             return {**whole, "properties": properties, "required": [one for one in whole["required"] if one != "table"]}
+        if isinstance(described, list):
+            return {"type": "array", "items": self.of(described[0])}
+        if isinstance(described, dict):
+            return {"type": "object", "additionalProperties": self.of(described[str])}
         if not isinstance(described, Fields):
             return self._known[_key(described)]
         properties = {name: self.of(one) for name, one in {**described.required, **described.optional}.items()}
-        return {"type": "object", "properties": properties, "required": list(described.required)}
+        schema = {"type": "object", "properties": properties, "required": list(described.required)}
+        return schema if described.has_others else {**schema, "additionalProperties": False}
 
 
 def _key(described: Any) -> str:
@@ -157,10 +162,14 @@ def _inside(described: Any) -> Iterator[Any]:
     if isinstance(described, OfTable):
         yield described.request
         return
-    if not isinstance(described, Fields):
+    if isinstance(described, Fields):
+        parts = (*described.required.values(), *described.optional.values())
+    elif isinstance(described, list | dict):
+        parts = (described[0] if isinstance(described, list) else described[str],)
+    else:
         yield described
         return
-    for one in (*described.required.values(), *described.optional.values()):
+    for one in parts:
         yield from _inside(one)
 
 

@@ -38,10 +38,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of a JSON object by name and type. Others may be there too."""
+    """The fields of a JSON object by name and type. A type is also `[Fields]`, a list of such objects, or
+    `{str: Fields}`, objects by name."""
 
     required: Mapping[str, Any] = field(default_factory=dict)
     optional: Mapping[str, Any] = field(default_factory=dict)
+    has_others: bool = True
+    """Whether other fields may be there too."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,16 @@ def route(method: str, path: str, handler: Callable[..., Any], *parts: Any) -> R
 
 
 def fields(**types: Any) -> Fields:
+    """An object with these fields, and maybe others."""
     return Fields(required=types)
 
 
-JOB_ACCEPTED = fields(id=str, state=str, subject=str)
+def exactly(**types: Any) -> Fields:
+    """An object with these fields and no others."""
+    return Fields(required=types, has_others=False)
+
+
+JOB_ACCEPTED = exactly(id=str, state=str, subject=str)
 # What follows from how a request is read; `openapi.py` adds what every operation may answer.
 FORBIDDEN: Errors = {403: ("forbidden",)}
 PARAMETER: Errors = {422: ("bad_parameter",)}

@@ -27,6 +27,7 @@ from frazil.gateway.http.operation import (
     Integers,
     JsonObjects,
     Parameter,
+    exactly,
     fields,
     operation,
     route,
@@ -55,7 +56,7 @@ def routes(gateway: Gateway) -> list[Route]:
 @operation(
     "The events of a table that could not be committed",
     "tables",
-    {200: fields(table=str, total=int, dead_letters=JsonObjects)},
+    {200: exactly(table=str, total=int, dead_letters=JsonObjects)},
     FORBIDDEN,
     TABLE,
     PARAMETER,
@@ -77,7 +78,7 @@ async def list_letters(gateway: Gateway, request: Request) -> Response:
 @operation(
     "Publish dead letters again",
     "tables",
-    {200: fields(table=str, resent=int, left=int, refused=JsonObjects)},
+    {200: exactly(table=str, resent=int, left=int, refused=JsonObjects)},
     FORBIDDEN,
     BODY,
     TABLE,
@@ -108,7 +109,7 @@ async def resend(gateway: Gateway, request: Request) -> Response:
 @operation(
     "Take dead letters out for good",
     "tables",
-    {200: fields(table=str, discarded=int, left=int)},
+    {200: exactly(table=str, discarded=int, left=int)},
     FORBIDDEN,
     BODY,
     TABLE,

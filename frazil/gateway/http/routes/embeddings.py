@@ -16,7 +16,7 @@ from frazil.gateway.http.operation import (
     FORBIDDEN,
     TABLE,
     JsonObjects,
-    fields,
+    exactly,
     job_operation,
     operation,
     route,
@@ -61,7 +61,7 @@ async def embed(gateway: Gateway, request: Request) -> Response:
 @operation(
     "The models that a table has vectors of",
     "search",
-    {200: fields(table=str, model=str | None, models=JsonObjects)},
+    {200: exactly(table=str, model=str | None, models=JsonObjects)},
     FORBIDDEN,
     TABLE,
     {422: ("bad_embedding",)},
@@ -86,7 +86,7 @@ async def list_models(gateway: Gateway, request: Request) -> Response:
 @operation(
     "Delete the vectors of a model",
     "search",
-    {200: fields(table=str, model=str, deleted=int)},
+    {200: exactly(table=str, model=str, deleted=int)},
     FORBIDDEN,
     TABLE,
     {404: ("model_not_found",), 409: ("model_in_use", "embedding_runs"), 422: ("bad_embedding",)},

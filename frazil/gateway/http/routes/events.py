@@ -20,9 +20,9 @@ from frazil.gateway.http.operation import (
     PARAMETER,
     TABLE,
     Errors,
-    Fields,
     JsonObjects,
     Parameter,
+    exactly,
     fields,
     operation,
     route,
@@ -33,7 +33,7 @@ from frazil.gateway.ingest.receipt import Receipt
 
 _DEFAULT_WAIT_SECONDS = 10.0
 _MOST_WAIT_SECONDS = 300.0
-_RECEIPT = fields(table=str, accepted=int, duplicates=int, token=str)
+_RECEIPT = exactly(table=str, accepted=int, duplicates=int, token=str)
 _ERRORS: Errors = {
     409: ("id_conflict", "is_a_history", "not_streamed", "events_lost"),
     413: ("event_too_large", "too_deep", "too_many_events", "too_many_fields"),
@@ -54,7 +54,7 @@ def routes(gateway: Gateway) -> list[Route]:
 @operation(
     "Take in a batch of events, all or nothing",
     "write",
-    {202: _RECEIPT, 200: Fields(_RECEIPT.required, {"visible": bool, "snapshot_id": int | None})},
+    {202: _RECEIPT, 200: exactly(**_RECEIPT.required, visible=bool, snapshot_id=int | None)},
     FORBIDDEN,
     BODY,
     TABLE,

@@ -13,7 +13,14 @@ from starlette.routing import Route
 from frazil.errors import FrazilError, NotFound
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of
-from frazil.gateway.http.operation import FORBIDDEN, JsonObjects, fields, operation, route
+from frazil.gateway.http.operation import (
+    FORBIDDEN,
+    JsonObjects,
+    exactly,
+    fields,
+    operation,
+    route,
+)
 from frazil.gateway.http.query_parameters import only
 from frazil.gateway.http.responses import answer
 from frazil.gateway.http.server_paths import ServerPaths
@@ -30,7 +37,7 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-@operation("The jobs of the pipeline", "jobs", {200: fields(jobs=JsonObjects)}, FORBIDDEN)
+@operation("The jobs of the pipeline", "jobs", {200: exactly(jobs=JsonObjects)}, FORBIDDEN)
 async def show_all(gateway: Gateway, request: Request) -> Response:
     admin_only(request)
     only(request)

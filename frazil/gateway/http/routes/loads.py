@@ -22,7 +22,7 @@ from frazil.gateway.http.operation import (
     Errors,
     JsonObjects,
     Parameter,
-    fields,
+    exactly,
     job_operation,
     operation,
     route,
@@ -117,7 +117,7 @@ async def upload(gateway: Gateway, uploads: Uploads, request: Request) -> Respon
 @operation(
     "The newest loads of a table",
     "read",
-    {200: fields(table=str, loads=JsonObjects)},
+    {200: exactly(table=str, loads=JsonObjects)},
     FORBIDDEN,
     TABLE,
     PARAMETER,

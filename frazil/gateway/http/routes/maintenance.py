@@ -15,7 +15,17 @@ from frazil.errors import FrazilError
 from frazil.gateway.gateway import Gateway
 from frazil.gateway.http.authorization import admin_only, identity_of, whole_table_only
 from frazil.gateway.http.bodies import json_body
-from frazil.gateway.http.operation import BODY, FORBIDDEN, PIPELINE, TABLE, JsonObjects, fields, operation, route
+from frazil.gateway.http.operation import (
+    BODY,
+    FORBIDDEN,
+    PIPELINE,
+    TABLE,
+    JsonObjects,
+    exactly,
+    fields,
+    operation,
+    route,
+)
 from frazil.gateway.http.query_parameters import only, table_of
 from frazil.gateway.http.responses import accepted, answer
 from frazil.gateway.jobs import submit
@@ -55,7 +65,7 @@ async def health(gateway: Gateway, request: Request) -> Response:
     return answer(await asyncio.to_thread(_judged, gateway, table))
 
 
-@operation("The health of all tables", "tables", {200: fields(tables=JsonObjects)}, TABLE)
+@operation("The health of all tables", "tables", {200: exactly(tables=JsonObjects)}, TABLE)
 async def health_of_all(gateway: Gateway, request: Request) -> Response:
     """Of all tables that the caller may read; one that cannot be judged has its error in the place of figures."""
     only(request)

@@ -23,6 +23,7 @@ from frazil.gateway.http.operation import (
     Errors,
     JsonObjects,
     Parameter,
+    exactly,
     fields,
     operation,
     route,
@@ -70,7 +71,7 @@ def routes(gateway: Gateway) -> list[Route]:
 @operation(
     "The profiles of the tables that the token may read",
     "search",
-    {200: fields(profiles=JsonObjects)},
+    {200: exactly(profiles=JsonObjects)},
     TABLE,
     query=(Parameter("table"),),
 )
@@ -122,7 +123,7 @@ async def put(gateway: Gateway, request: Request) -> Response:
 @operation(
     "Delete a profile and its artifacts",
     "search",
-    {200: fields(name=str, deleted=bool)},
+    {200: exactly(name=str, deleted=bool)},
     FORBIDDEN,
     {404: ("profile_not_found",), 503: ("no_search",)},
 )

@@ -26,6 +26,7 @@ from frazil.gateway.http.operation import (
     JsonObject,
     JsonObjects,
     Parameter,
+    exactly,
     fields,
     operation,
     route,
@@ -72,7 +73,7 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-@operation("What there is", "status", {200: fields(product=str, links=dict[str, str])}, is_open=True)
+@operation("What there is", "status", {200: exactly(product=str, links=dict[str, str])}, is_open=True)
 async def links(request: Request) -> Response:
     return answer({"product": "frazil", "links": _LINKS})
 
@@ -148,7 +149,7 @@ def _open_jobs(gateway: Gateway) -> list[dict[str, Any]]:
 @operation(
     "What happened, newest first",
     "status",
-    {200: fields(entries=JsonObjects)},
+    {200: exactly(entries=JsonObjects)},
     FORBIDDEN,
     PARAMETER,
     {422: ("bad_table_name",)},

@@ -19,9 +19,12 @@ from frazil.gateway.http.operation import (
     PARAMETER,
     TABLE,
     Errors,
+    Fields,
     JsonObject,
     JsonObjects,
     Parameter,
+    Texts,
+    exactly,
     fields,
     operation,
     route,
@@ -41,7 +44,29 @@ from frazil.tables import (
     undrop_table,
 )
 
-_BRIEF = fields(name=str, kind=str, columns=JsonObject, rows=int, snapshot_id=int | None)
+_BRIEF = Fields(
+    {
+        "name": str,
+        "kind": str,
+        "columns": JsonObject,
+        "key": Texts,
+        "partition": Texts,
+        "unknown_fields": str,
+        "description": str,
+        "owner": str,
+        "tags": Texts,
+        "text": Texts,
+        "search": JsonObject | None,
+        "freshness_target_seconds": float | None,
+        "retention_years": float | None,
+        "keep_snapshots": str,
+        "rows": int,
+        "snapshot_id": int | None,
+        "metadata_location": str,
+    },
+    {"history": str},
+    has_others=False,
+)
 _BAD_COLUMNS: Errors = {
     422: (
         "bad_check",
@@ -110,7 +135,7 @@ async def declare(gateway: Gateway, request: Request) -> Response:
 @operation(
     "List the tables",
     "tables",
-    {200: fields(tables=JsonObjects)},
+    {200: exactly(tables=JsonObjects)},
     FORBIDDEN,
     PARAMETER,
     query=(Parameter("dropped", bool),),

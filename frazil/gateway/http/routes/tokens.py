@@ -23,9 +23,8 @@ from frazil.gateway.http.operation import (
     FORBIDDEN,
     TABLE,
     Errors,
-    Fields,
-    JsonObjects,
-    fields,
+    JsonObject,
+    exactly,
     operation,
     route,
 )
@@ -38,7 +37,23 @@ CheckFilter = Callable[[LakeTable, str], Awaitable[None]]
 """Raises `InvalidInput` unless the text is one SQL condition over the columns of the table, and nothing more."""
 
 _SECRET_HEADERS = {"Cache-Control": "no-store"}
-_TOKEN = fields(id=str, name=str, prefix=str, state=str, grants=JsonObjects)
+_TOKEN = exactly(
+    id=str,
+    name=str,
+    prefix=str,
+    state=str,
+    grants=list[str | JsonObject],
+    created_at=str | None,
+    created_by=str | None,
+    expires_at=str | None,
+    rotated_at=str | None,
+    old_secret_until=str | None,
+    revoked_at=str | None,
+    last_used_at=str | None,
+    rate_per_second=float | None,
+    burst=int | None,
+)
+_TOKEN_AND_SECRET = exactly(token=str, **_TOKEN.required)
 _NO_TOKEN: Errors = {404: ("token_not_found",), 503: ("busy", "audit_unavailable")}
 _BAD_REQUEST: Errors = {
     422: ("bad_grant", "bad_token_request", "bad_expiry"),
@@ -59,7 +74,7 @@ def routes(gateway: Gateway) -> list[Route]:
 @operation(
     "Create a token",
     "tokens",
-    {201: Fields({"token": str, **_TOKEN.required})},
+    {201: _TOKEN_AND_SECRET},
     FILTER,
     FORBIDDEN,
     BODY,
@@ -91,7 +106,7 @@ async def create(gateway: Gateway, request: Request) -> Response:
     return answer({"token": secret, **record.body(datetime.now(UTC))}, 201, _SECRET_HEADERS)
 
 
-@operation("All tokens", "tokens", {200: fields(tokens=JsonObjects)}, FORBIDDEN)
+@operation("All tokens", "tokens", {200: exactly(tokens=[_TOKEN])}, FORBIDDEN)
 async def list_tokens(gateway: Gateway, request: Request) -> Response:
     admin_only(request)
     only(request)
@@ -120,7 +135,7 @@ async def revoke(gateway: Gateway, request: Request) -> Response:
 @operation(
     "A new secret for the same token",
     "tokens",
-    {200: Fields({"token": str, **_TOKEN.required})},
+    {200: _TOKEN_AND_SECRET},
     FORBIDDEN,
     BODY,
     _NO_TOKEN,

@@ -23,7 +23,7 @@ from frazil.gateway.http.operation import (
     JsonObject,
     JsonObjects,
     Parameter,
-    fields,
+    exactly,
     job_operation,
     operation,
     route,
@@ -86,7 +86,7 @@ def _checked(gateway: Gateway, table: LakeTable, body: dict[str, Any]) -> TrialR
 @operation(
     "What trials have measured, newest first",
     "search",
-    {200: fields(table=str, trials=JsonObjects)},
+    {200: exactly(table=str, trials=JsonObjects)},
     FORBIDDEN,
     TABLE,
     PARAMETER,

@@ -14,11 +14,12 @@ from frazil.events import Token
 from frazil.gateway.gateway import Gateway, committed_in
 from frazil.gateway.http.authorization import known_only, place_of
 from frazil.gateway.http.connected import while_connected
-from frazil.gateway.http.operation import PARAMETER, TABLE, JsonObject, Parameter, fields, operation, route
+from frazil.gateway.http.operation import PARAMETER, TABLE, Parameter, exactly, operation, route
 from frazil.gateway.http.query_parameters import only, seconds
 from frazil.gateway.http.responses import answer
 
 _MOST_WAIT_SECONDS = 300.0
+_VISIBLE = exactly(visible=bool, snapshot_id=int | None, watermark=str)
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -30,7 +31,7 @@ def routes(gateway: Gateway) -> list[Route]:
 @operation(
     "Whether the writes of a token are committed",
     "read",
-    {200: fields(visible=bool, tables=JsonObject)},
+    {200: exactly(visible=bool, tables={str: _VISIBLE})},
     TABLE,
     PARAMETER,
     {
