@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -149,7 +150,7 @@ async def produce(stream: Stream, outcome: Outcome, producer: int) -> None:
 
 async def produce_groups(stream: Stream, outcome: Outcome) -> None:
     for number in range(1_000_000):
-        messages = [Message(os.urandom(3000), {"group": str(number), "part": str(part)}) for part in range(PARTS)]
+        messages = [Message(random.randbytes(3000), {"group": str(number), "part": str(part)}) for part in range(PARTS)]
         try:
             last = await stream.publish(messages, message_id=f"group.{number}")
         except Unavailable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 import uuid
@@ -174,7 +173,7 @@ async def test_hundreds_of_small_messages(stream: Stream) -> None:
 
 
 async def test_a_message_of_almost_8_megabytes(stream: Stream) -> None:
-    body = os.urandom(7_900_000)
+    body = random.randbytes(7_900_000)
     await stream.publish([Message(body), Message(b"small")], message_id=fresh())
     await stream.publish([Message(body)], message_id=fresh())
     found = await read_all(stream, 1)
@@ -596,7 +595,7 @@ async def test_a_publish_of_several_messages_is_all_or_nothing_when_the_server_i
             for number in range(100_000):
                 group = f"{producer}.{number}"
                 messages = [
-                    Message(os.urandom(2000), {"group": group, "part": f"{part}/{parts}"})
+                    Message(random.randbytes(2000), {"group": group, "part": f"{part}/{parts}"})
                     for part in range(1, parts + 1)
                 ]
                 try:

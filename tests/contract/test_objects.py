@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import uuid
@@ -46,7 +47,7 @@ def file_of(folder: Path, content: bytes) -> Path:
 
 
 def content_of(size: int) -> bytes:
-    return (os.urandom(4096) * (size // 4096 + 1))[:size]
+    return (random.randbytes(4096) * (size // 4096 + 1))[:size]
 
 
 @pytest.mark.parametrize("size", SIZES)

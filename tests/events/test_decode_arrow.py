@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import random
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -239,7 +239,7 @@ def test_streams_that_are_cut_off_or_have_more_behind_them() -> None:
     spec = table({"n": "long"})
     body = stream(pa.table({"n": [-1, 0]}))
     assert decode(body, spec, content_type=ARROW).batch.num_rows == 2
-    for damaged in [body[:size] for size in range(len(body))] + [body + b"x", body + body, os.urandom(1000)]:
+    for damaged in [body[:size] for size in range(len(body))] + [body + b"x", body + body, random.randbytes(1000)]:
         with pytest.raises(InvalidInput) as caught:
             decode(damaged, spec, content_type=ARROW)
         assert caught.value.code == "invalid_arrow"

@@ -4,13 +4,12 @@ The committer, the dedupe index and the batch rules are the real ones; the bus a
 every interleaving can be reached and repeated. After each step the visible rows must be exactly those of the model
 below the watermark; at the end all that was written is drained, and nothing may be lost, doubled or invented.
 
-The examples are the same in every run; `make soak` searches with new ones each time (`MODEL_EXAMPLES=5000`: further).
+The examples are the same in every run; `make soak` searches with new ones each time.
 What it finds stays here as a test with a name.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import ClassVar
 
@@ -25,7 +24,7 @@ from tests.flow.commit_machine import ALL, HOUR, STOPS, CommitMachine
 from tests.flow.simulation import SteppedCommitter, run
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "100")),
+    max_examples=100,
     stateful_step_count=60,
     suppress_health_check=list(HealthCheck),
 )

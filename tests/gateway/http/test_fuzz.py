@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -398,10 +397,9 @@ async def test_no_request_gets_another_answer_than_ours(target: Target) -> None:
 
 
 @pytest.mark.soak
-async def test_no_request_gets_another_answer_than_ours_however_long_we_look(target: Target) -> None:
-    seed = secrets.randbits(32)
-    faults = await _faults(target, seed, 80)
-    assert not faults, f"with seed {seed}, {len(faults)} faults:\n" + "\n".join(faults)
+async def test_no_request_gets_another_answer_than_ours_however_long_we_look(target: Target, random_seed: int) -> None:
+    faults = await _faults(target, random_seed, 80)
+    assert not faults, f"with seed {random_seed}, {len(faults)} faults:\n" + "\n".join(faults)
 
 
 async def _generated_faults(target: Target, count: int, seed: int) -> list[str]:
@@ -425,7 +423,8 @@ async def test_requests_made_from_the_description_get_answers_that_it_has(target
 
 
 @pytest.mark.soak
-async def test_many_requests_made_from_the_description_get_answers_that_it_has(target: Target) -> None:
-    seed = secrets.randbits(32)
-    faults = await _generated_faults(target, 100, seed)
-    assert not faults, f"with seed {seed}, {len(faults)} faults:\n" + "\n".join(faults)
+async def test_many_requests_made_from_the_description_get_answers_that_it_has(
+    target: Target, random_seed: int
+) -> None:
+    faults = await _generated_faults(target, 100, random_seed)
+    assert not faults, f"with seed {random_seed}, {len(faults)} faults:\n" + "\n".join(faults)

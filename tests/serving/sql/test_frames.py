@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import socket
 import struct
 import threading
@@ -54,7 +54,7 @@ async def test_an_end_in_the_middle_is_noticed() -> None:
 
 def test_large_frames_both_ways_over_a_socket() -> None:
     ours, theirs = socket.socketpair()
-    large = os.urandom(5 << 20)
+    large = random.randbytes(5 << 20)
 
     def echo() -> None:
         while (frame := receive_frame(theirs)) is not None:

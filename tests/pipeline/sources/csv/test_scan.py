@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import pickle
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_a_given_encoding_is_obeyed_or_refused_with_the_line(tmp_path: Path) -> 
 def test_members_are_read_one_after_the_other_and_a_broken_one_is_an_error(tmp_path: Path, pack: type[bytes]) -> None:
     file = scanned(tmp_path, pack(b"a,b\n1,2\n") + pack(b"3,4\n"))
     assert rows_of(file)[0] == [("1", "2"), ("3", "4")]
-    for damaged in (pack(os.urandom(5000).hex().encode())[:-9], pack(b"a,b\n1,2\n") + b"rubbish"):
+    for damaged in (pack(random.randbytes(5000).hex().encode())[:-9], pack(b"a,b\n1,2\n") + b"rubbish"):
         with pytest.raises(InvalidInput) as refused:
             scanned(tmp_path, damaged)
         assert refused.value.code == "broken_compression"
