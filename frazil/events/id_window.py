@@ -108,7 +108,7 @@ class IdWindow:
     """The ids that count, of at least the last `window_seconds`. Not safe for several threads at once.
 
     What is "last" goes by the batches judged lately, not by the newest event: one clock that is far ahead must not make
-    the index forget what the others still need. `covers` tells whether it holds all that a batch can repeat; where it
+    the index forget what the others still need. `covers` says whether it holds all that a batch can repeat; where it
     does not, the index is to be made anew.
     """
 
@@ -119,7 +119,7 @@ class IdWindow:
         self._forgotten: Ints = np.empty(0, dtype=np.int64)
         self._oldest_judged: deque[int] = deque(maxlen=_RECENT_BATCHES)
         self.complete_since_us = _ALWAYS
-        """Every id that counts and was received at or after this time is held. Whoever fills it from rows says so."""
+        """Every id that counts and was received at or after this time is held. Set after a fill from rows."""
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)

@@ -23,7 +23,7 @@ class ChangeCounter:
         self._file: tuple[int, int] | None = None
 
     def beat(self) -> ChangeCount | None:
-        """The same as before only if nothing was committed in between; None: who wants to know must look."""
+        """The same number as before only if nothing was committed in between. None: unknown, a query is needed."""
         if self._path is None:
             return None
         try:

@@ -1,7 +1,7 @@
 """Documents of the registry: small, in the catalog's database, shared by all processes of one installation.
 
-Every change takes the next change number, in the order in which changes become visible. So whoever remembers the
-number of its last look asks one cheap question, `version()`, and then for what is newer.
+Every change takes the next change number, in the order in which changes become visible. A reader
+keeps the number of its last read, compares it with `version()`, which is cheap, and then lists what is newer.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def _named(key: str) -> str:
 
 def _moved(key: str) -> Conflict:
     return Conflict(
-        f"{key!r} was changed by another process meanwhile", code="document_moved", hint="read it again, then retry"
+        f"another process changed the document {key!r} at the same time",
+        code="document_moved",
+        hint="read the document again, then retry",
     )
 
 
@@ -172,4 +174,6 @@ def update_document(registry: Registry, key: str, step: Callable[[bytes | None],
             time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - so that two do not keep step
             continue
         return
-    raise Unavailable(f"{key!r} changes faster than it can be written", code="registry_busy")
+    raise Unavailable(
+        f"the document {key!r} could not be written: other processes change it all the time", code="registry_busy"
+    )
