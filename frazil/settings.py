@@ -256,7 +256,7 @@ def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path
     name = ".".join(str(part) for part in first["loc"])
     known = _names()
     field = known.get(name) or known.get(name.rpartition(".")[0])
-    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's or Spark's, a
+    # The value of a source's setting may be a DSN with its password; that of a model's or Spark's, a
     # key.
     secret = _is_secret(name) or name.startswith(("sources.", "models.", "pipeline.spark_conf"))
     shown = "not valid" if secret else f"{first['input']!r}"
@@ -305,7 +305,7 @@ def _with_secrets(settings: Settings) -> Settings:
 
 
 def _spark_secrets(name: str, path: Path) -> dict[str, str]:
-    """Settings as Spark's own files have them: `key = value` or `key value`, and lines that begin with # are none."""
+    """Settings in the format of Spark's files: `key = value` or `key value`; lines that begin with # are comments."""
     found = {}
     for number, line in enumerate(read_private(path.expanduser(), f"from {name}").splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):

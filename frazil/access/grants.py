@@ -35,8 +35,8 @@ from frazil.requests import MASK, MAX_GRANTS, GrantRequest, decode_request
 Mask = Annotated[str, msgspec.Meta(pattern=MASK)]
 Verb = Literal["ingest", "read", "sql", "admin"]
 
-# How little of a value each leaves: a hash still tells which values are equal, in a named domain also across tables;
-# a redaction tells whether there is a value.
+# How much of a value each mask hides: a hash still shows which values are equal, in a named domain also across tables;
+# a redaction shows whether there is a value.
 _HIDES: dict[str, int] = {"": 0, "hash(": 1, "hash": 2, "redact": 3, "null": 4}
 
 
@@ -60,7 +60,7 @@ class Grant:
     def matches(self, table: str) -> bool:
         table = entity_of(table)  # a history is as visible as what it is the history of
         if (embedded := embedded_of(table)) is not None:
-            # What is made from a table is as visible as all of its rows and columns; nobody writes to it.
+            # A derived table needs a grant for all rows and columns of its table; no token can write to it.
             if self.verb == "ingest" or self.restricts:
                 return False
             table = embedded

@@ -149,7 +149,7 @@ class Quotas:
         return ledger.used if token_id is None else ledger.by_token[token_id]
 
     def refused(self, kind: Kind) -> dict[str, int]:
-        """How often there was no room: in the share of a `token`, and for `all`."""
+        """How often a request was refused: by the quota of a `token`, and by the limit for `all`."""
         counts = self._ledgers[kind].refused
         return {"token": counts["token"], "all": counts["all"]}
 
@@ -197,7 +197,7 @@ class QuotaPlace:
             account.release()
 
     def take(self, size: int) -> None:
-        """Count memory that is about to be used. Raises `TooLarge` where no waiting would make room for it."""
+        """Count memory that is about to be used. Raises `TooLarge` if it is above the limit of one request."""
         with self._lock:
             if self._closed:
                 raise Unavailable("the request has ended", code="request_over")

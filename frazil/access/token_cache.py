@@ -91,7 +91,7 @@ class TokenCache:
         """See all changes made before this call. Calls that come while one is looking share the next look."""
         arrived = self._looks_begun
         async with self._looking:
-            # Not whether another has begun: whoever began it may have been cancelled in the middle.
+            # It does not count whether another look has begun: that one may have been cancelled.
             if self._looked <= arrived:
                 self._looks_begun += 1
                 await self._look()
@@ -100,7 +100,7 @@ class TokenCache:
             raise self._failure
 
     async def _look_now(self) -> None:
-        """Look for somebody who waits, and not for long. A look that hangs goes on, alone, and others wait for it."""
+        """Look for a caller that waits, with a time limit. A look that hangs goes on alone, and others wait for it."""
         looking = asyncio.create_task(self.look())
         looking.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:

@@ -66,7 +66,7 @@ class TokenRecord:
     def admits(self, presented: bytes, now: datetime) -> bool:
         """Whether the digest is of a secret that opens this token now."""
         valid = [self.digest, *(old.digest for old in self.old_secrets if old.until > now)]
-        # All are compared, so that the time tells nothing.
+        # All are compared, so that the time does not depend on the match.
         return any([digests_equal(presented, known) for known in valid]) and self.state(now) == "active"
 
     def not_noted_lately(self, used_at: datetime) -> bool:

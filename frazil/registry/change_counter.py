@@ -27,7 +27,7 @@ class ChangeCounter:
         if self._path is None:
             return None
         try:
-            # A catalog that was put in the place of another counts anew.
+            # A catalog file that replaced another one starts a new count.
             there = os.stat(self._path)
             if self._connection is None or self._file != (there.st_dev, there.st_ino):
                 self._open(self._path)

@@ -30,7 +30,7 @@ _TABLE = Table(
     Column("version", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-# The row of this key counts the changes. Whoever changes something raises it first and holds its lock until the commit:
+# The row of this key counts the changes. A writer increases it first and holds its lock until the commit:
 # otherwise a change of a lower number could become visible after one of a higher number, and be overlooked.
 _COUNTER = ""
 _RAISE = text(
@@ -88,7 +88,7 @@ class Registry:
         return [Document(row.document_key, int(row.version), bytes(row.body)) for row in rows]
 
     def put(self, key: str, body: bytes, expected_version: int | None) -> Document:
-        """Replace the document of this very version, or with None make the first one; `Conflict` where it moved."""
+        """Replace the document if it has this version, or with None create it; `Conflict` if the version is another."""
         row = {"catalog": self._catalog, "key": _named(key), "body": body}
         with self._transaction("write to the registry") as connection:
             version = self._next(connection)
@@ -102,7 +102,7 @@ class Registry:
         return Document(key, version, body)
 
     def delete(self, key: str, expected_version: int) -> None:
-        """Remove the document of this very version; `Conflict` where it moved."""
+        """Remove the document if it has this version; `Conflict` if the version is another."""
         row = {"catalog": self._catalog, "key": _named(key), "expected": expected_version}
         with self._transaction("write to the registry") as connection:
             self._next(connection)

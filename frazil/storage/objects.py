@@ -17,7 +17,7 @@ from frazil.storage.warehouse import Warehouse
 
 # No character that any store, signature or XML document would have to write in another way.
 _NAME = re.compile(r"[A-Za-z0-9._=+@-]+")
-# The beginning of names that a `put` gives to what is not whole yet. It is nobody's object.
+# The prefix of the names of files that a `put` has not finished. They are not objects.
 UNFINISHED = ".~put-"
 
 

@@ -32,7 +32,7 @@ class S3Link:
         self._root = f"/{self.bucket}" if warehouse.path_style else ""
         self._origin = f"{endpoint.scheme}://{self._host}"
         self._signer = Signer(warehouse.access_key_id, warehouse.secret_access_key, warehouse.region)
-        # Settings of the environment (proxies, .netrc) are not for a store that the warehouse names by itself.
+        # Settings of the environment (proxies, .netrc) do not apply to the object store of the warehouse.
         self._http = httpx.Client(timeout=_TIMEOUT, trust_env=False, follow_redirects=False)
 
     def ask(

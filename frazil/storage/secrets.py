@@ -1,7 +1,7 @@
 """Private files: secrets that only their owner can read, and the one rule by which they are read.
 
-A path may be a link to a file of somebody else, a FIFO that never answers, or be changed between a look and a read. So
-the file is opened first, without following a link and without waiting, and the open file is judged.
+A path may be a link to a file of another user, a FIFO that blocks, or be changed between a check and a read. So
+the file is opened first, without following a link and without waiting, and the open file is checked.
 """
 
 from __future__ import annotations

@@ -330,7 +330,7 @@ def dead_letters_of(name: str) -> str:
 
 
 def embedded_of(name: str) -> str | None:
-    """The table that a table of embeddings, quarantine, trials or dead letters belongs to; None for any other."""
+    """The table that these embeddings (or their quarantine), trials or dead letters belong to; None for any other."""
     for suffix in (TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX):
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -347,7 +347,7 @@ def _keyed(name: str, kind: str, columns: dict[str, Column], key: tuple[str, ...
             hint='name the key columns, for example "key": ["id"], or declare a log',
         )
     if len(set(key)) != len(key):
-        raise InvalidInput("the key names a column twice", code="bad_key")
+        raise InvalidInput("the key names a column twice", code="bad_key", hint="name each column only once")
     if kind == "entity" and not NAME.match(history_of(name).partition(".")[2]):
         raise InvalidInput(
             "the table name is too long: an entity can have at most 54 characters",
@@ -378,18 +378,30 @@ def _parse_partition(text: str, columns: Mapping[str, Column]) -> Partition:
     kinds |= {"_source": "string", "_actor": "string"}
     kind = kinds.get(column)
     if kind is None:
-        raise InvalidInput(f"the partition column {column!r} is not declared", code="bad_partition")
+        raise InvalidInput(
+            f"the partition column {column!r} is not declared",
+            code="bad_partition",
+            hint="declare the column, or remove the partition",
+        )
     if match["time"]:
         if kind not in ("timestamp", "date") or (kind == "date" and match["time"] == "hour"):
             raise InvalidInput(
-                f"{match['time']}() needs a timestamp column, but {column!r} is {kind}", code="bad_partition"
+                f"{match['time']}() needs a timestamp column, but {column!r} is {kind}",
+                code="bad_partition",
+                hint="use a timestamp column, or a date column with day() or month()",
             )
         return Partition(match["time"], column)
     if kind in ("list", "struct", "map", "json", "float", "double") or (match["buckets"] and kind == "bool"):
-        raise InvalidInput(f"column {column!r} of type {kind} cannot be a partition", code="bad_partition")
+        raise InvalidInput(
+            f"column {column!r} of type {kind} cannot be a partition",
+            code="bad_partition",
+            hint="use another column for the partition",
+        )
     if match["buckets"]:
         if int(match["buckets"]) < 1:
-            raise InvalidInput("bucket() needs at least one bucket", code="bad_partition")
+            raise InvalidInput(
+                "bucket() needs at least one bucket", code="bad_partition", hint="for example bucket(16,id)"
+            )
         return Partition("bucket", column, int(match["buckets"]))
     return Partition("identity", column)
 

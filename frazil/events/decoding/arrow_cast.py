@@ -281,7 +281,7 @@ def _compact_text(text: str, limits: Limits) -> str | None:
         raise Wrong(f"the text is not valid JSON: {error}") from error
     except RecursionError as error:
         raise too_deep(None, limits) from error
-    # The value stands inside of `data` inside of the event.
+    # The value is inside `data`, which is inside the event.
     if text.count("{") + text.count("[") + 2 > limits.max_depth and depth(value) + 2 > limits.max_depth:
         raise too_deep(None, limits)
     return None if value is None else compact(value)

@@ -57,7 +57,7 @@ decoder = json.JSONDecoder(
 
 
 def depth(value: Any) -> int:
-    """How many objects and lists stand inside each other, the value itself counted."""
+    """How many objects and lists are nested in each other, including the value itself."""
     deepest, level = 0, [value]
     while True:
         nested: list[Any] = []

@@ -82,7 +82,7 @@ def to_long(value: Any) -> int:
 
 
 def _whole(value: Any, kind: str) -> int:
-    """1.0 and 1e3 are whole numbers too: JSON does not tell them apart."""
+    """1.0 and 1e3 are whole numbers too: JSON has only one type of number."""
     if type(value) is not Number:
         raise _mismatch(f"a whole number ({kind})", value)
     low, high = _RANGES[kind]
@@ -132,12 +132,12 @@ def to_decimal(value: Any, precision: int, scale: int) -> Decimal:
         return Decimal(0)
     if exponent < -scale:
         raise Wrong(
-            f"{shown(value)} has {-exponent:,} digits after the point, decimal({precision},{scale}) keeps {scale}"
+            f"{shown(value)} has {-exponent:,} digits after the point, decimal({precision},{scale}) can have {scale}"
         )
     if len(digits) + exponent > precision - scale:
         raise Wrong(
             f"{shown(value)} has {len(digits) + exponent:,} digits before the point, "
-            f"decimal({precision},{scale}) keeps {precision - scale}"
+            f"decimal({precision},{scale}) can have {precision - scale}"
         )
     return Decimal(f"{'-' if sign < 0 else ''}{digits}E{exponent}")
 
