@@ -1,19 +1,19 @@
-"""The error tree. Every error says what happened, what to do about it, and whether trying again can help.
+"""The error tree. Every error has a message, a hint, and a flag that says whether a retry can help.
 
 FrazilError
-├── InvalidInput            the caller's words are wrong; nothing was kept              422
+├── InvalidInput            the request is not valid; nothing was stored                422
 │   ├── BadEvents           some events of a batch are wrong, each with its reason     422
 │   └── TooLarge            a limit on size, depth or number was passed                413
 ├── NotFound                no such table, snapshot, journal entry                      404
 ├── Conflict                it exists already and is different                          409
 ├── Denied                  no token, a wrong one, or not enough rights             401, 403
-├── Unavailable             a part is absent, full or not warm yet; try again           503
+├── Unavailable             a part is down, full or still starting; try again           503
 │   └── VisibilityTimeout   the write is safe, its commit was not seen in time          504
-├── DataLoss                bus and table contradict each other; a person must decide   500
+├── DataLoss                bus and table do not match; an operator must decide         500
 │   ├── BusGap              events between the watermark and the bus are gone
-│   ├── BusReplaced         this is not the stream that the table was fed from
+│   ├── BusReplaced         the table was fed from another stream
 │   └── WatermarkTorn       the table's two watermarks differ (it was rolled back by hand)
-└── Misconfigured           a setting, a file or the machine is not as it must be       exit 2
+└── Misconfigured           a setting, a file or the machine is not valid               exit 2
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Misconfigured(FrazilError):
 def table_not_found(name: str) -> NotFound:
     """The same error for a table that does not exist and for one that the caller may not see."""
     return NotFound(
-        f"no table is named {name.removeprefix('main.')[:200]!r}",
+        f"there is no table {name.removeprefix('main.')[:200]!r}",
         code="table_not_found",
         hint="list the tables with `frazil tables list`, or create it with POST /v1/tables",
     )

@@ -1,7 +1,7 @@
 """All settings of one process: defaults, then `frazil.toml`, then `FRAZIL_…` variables, then command-line flags.
 
 `load()` reads them once, at the entry point. A key that does not exist, a value that does not fit and a secret in the
-wrong place are each refused with the place where they stand and what to write instead.
+wrong place are refused with an error that names the place and the correction.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _take_file(path: Path, values: dict[str, Any], places: dict[str, str]) -> No
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Misconfigured(
-            f"{path} is not valid TOML: {error}", code="config_syntax", hint="correct that line of the file"
+            f"{path} is not valid TOML: {error}", code="config_syntax", hint="correct this line of the file"
         ) from error
     except OSError as error:
         raise Misconfigured(f"{path} cannot be read: {error.strerror}", code="config_unreadable") from error
@@ -169,10 +169,10 @@ def _take_file(path: Path, values: dict[str, Any], places: dict[str, str]) -> No
         _check_name(name, f"in {path}")
         if _is_secret(name):
             raise Misconfigured(
-                f"{name} is a secret and stands in {path}",
+                f"{name} is a secret and must not be in {path}",
                 code="secret_in_file",
-                hint=f"remove it there and set {_variable(name)}{_file_alternative(name)}; "
-                "and change the secret, it may have been copied with the file",
+                hint=f"remove it from the file and set {_variable(name)}{_file_alternative(name)}; "
+                "then change the secret, because copies of the file may contain it",
             )
         if (
             name.endswith("url")
@@ -181,9 +181,9 @@ def _take_file(path: Path, values: dict[str, Any], places: dict[str, str]) -> No
             and ":" in value.split("@")[0].split("//")[-1]
         ):
             raise Misconfigured(
-                f"{name} in {path} holds a password",
+                f"{name} in {path} contains a password",
                 code="secret_in_file",
-                hint=f"write the address without it and set {_variable(name.replace('url', 'password'))}",
+                hint=f"remove the password from the URL and set {_variable(name.replace('url', 'password'))}",
             )
         if name == "pipeline.spark_conf" and isinstance(value, Mapping):
             _refuse_spark_secrets(value, path)
@@ -195,10 +195,10 @@ def _refuse_spark_secrets(conf: Mapping[str, Any], path: Path) -> None:
     for key, value in flat_settings(conf).items():
         if is_secret(key, str(value)):
             raise Misconfigured(
-                f"{key} of pipeline.spark_conf is a secret and stands in {path}",
+                f"{key} of pipeline.spark_conf is a secret and must not be in {path}",
                 code="secret_in_file",
-                hint="remove it there and write it into the file of mode 0600 that pipeline.spark_secrets_file names, "
-                "or into FRAZIL_PIPELINE__SPARK_CONF; and change the secret, it may have been copied with the file",
+                hint="remove it from the file and write it to the file of pipeline.spark_secrets_file (mode 0600), "
+                "or set FRAZIL_PIPELINE__SPARK_CONF; then change the secret, because copies of the file may contain it",
             )
 
 
@@ -219,14 +219,14 @@ def _take_environment(environment: Mapping[str, str], values: dict[str, Any], pl
 
 
 def _check_variable(variable: str, by_variable: Mapping[str, str]) -> None:
-    """A variable that looks like a setting and is none is a typo; others with our prefix are not for us."""
+    """A variable that looks like a setting but is not one is a typo. Other variables with the prefix are ignored."""
     squeezed = {known.replace("__", "_"): known for known in by_variable}
     close = [squeezed[variable]] if variable in squeezed else get_close_matches(variable, by_variable, n=1, cutoff=0.85)
     if close or "__" in variable:
         raise Misconfigured(
-            f"the environment variable {variable} is no setting",
+            f"the environment variable {variable} is not a setting",
             code="unknown_setting",
-            hint=f"did you mean {close[0]}?" if close else "`frazil doctor --settings` lists all settings",
+            hint=f"did you mean {close[0]}?" if close else "list all settings with `frazil doctor --settings`",
         )
 
 
@@ -244,9 +244,9 @@ def _check_name(name: str, where: str) -> None:
         or get_close_matches(name, sections, n=1)
     )
     raise Misconfigured(
-        f"there is no setting {name!r} ({where})",
+        f"{name!r} is not a setting ({where})",
         code="unknown_setting",
-        hint=f"did you mean {close[0]!r}?" if close else "`frazil doctor --settings` lists all settings",
+        hint=f"did you mean {close[0]!r}?" if close else "list all settings with `frazil doctor --settings`",
         details={"key": name, "closest": close[0] if close else None},
     )
 
@@ -256,17 +256,17 @@ def _wrong_value(error: ValidationError, places: Mapping[str, str], config: Path
     name = ".".join(str(part) for part in first["loc"])
     known = _names()
     field = known.get(name) or known.get(name.rpartition(".")[0])
-    # What stands in the place of a source's setting may be a DSN with its password; in that of a model's or Spark's, a
+    # The value of a source's setting may be a DSN with its password; that of a model's or Spark's, a
     # key.
     secret = _is_secret(name) or name.startswith(("sources.", "models.", "pipeline.spark_conf"))
-    shown = "a value that does not fit" if secret else f"{first['input']!r}"
-    looked = f"{_variable(name)}, then {config or FILE_NAME + ' (there is none here)'}"
+    shown = "not valid" if secret else f"{first['input']!r}"
+    looked = f"{_variable(name)}, then {config or FILE_NAME + ' (not found)'}"
     default = (
         "" if field is None or secret else f"; the default is {_shown(field.get_default(call_default_factory=True))}"
     )
     return Misconfigured(
         f"{name} is {shown}: {first['msg'][:1].lower()}{first['msg'][1:]} (from {places.get(name, 'the defaults')}; "
-        f"looked at {looked})",
+        f"searched: {looked})",
         code="wrong_setting",
         hint=f"{field.description if field else ''} Correct it in {places.get(name, 'the settings')}{default}".strip(),
         details={"key": name},
@@ -281,10 +281,10 @@ def _refuse_remote(settings: Settings, places: Mapping[str, str]) -> None:
         loopback = host == "localhost"
     if not loopback and not settings.server.allow_remote:
         raise Misconfigured(
-            f"server.host is {host!r} (from {places.get('server.host', 'the defaults')}): others could reach it",
+            f"server.host is {host!r} (from {places.get('server.host', 'the defaults')}): other machines could connect",
             code="remote_refused",
-            hint="keep 127.0.0.1, or set server.allow_remote = true (FRAZIL_SERVER__ALLOW_REMOTE=true) "
-            "behind something that encrypts",
+            hint="use 127.0.0.1, or set server.allow_remote = true (FRAZIL_SERVER__ALLOW_REMOTE=true) "
+            "if a proxy with TLS protects the server",
         )
 
 
@@ -305,7 +305,7 @@ def _with_secrets(settings: Settings) -> Settings:
 
 
 def _spark_secrets(name: str, path: Path) -> dict[str, str]:
-    """Settings as Spark's own files have them: `key = value` or `key value`, and lines that begin with # are none."""
+    """Settings in the format of Spark's files: `key = value` or `key value`; lines that begin with # are comments."""
     found = {}
     for number, line in enumerate(read_private(path.expanduser(), f"from {name}").splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -313,9 +313,9 @@ def _spark_secrets(name: str, path: Path) -> dict[str, str]:
         words = re.fullmatch(r"\s*(spark\.[^\s=]+)\s*[=\s]\s*(\S.*?)\s*", line)
         if words is None:
             raise Misconfigured(
-                f"line {number} of {path} (from {name}) is no setting of Spark",
+                f"line {number} of {path} (from {name}) is not a Spark setting",
                 code="bad_secret_file",
-                hint="write lines such as spark.authenticate.secret = …",
+                hint="write lines like spark.authenticate.secret = …",
             )
         found[words[1]] = words[2]
     return found
@@ -339,7 +339,7 @@ def _key_pair(name: str, path: Path) -> dict[str, Any]:
             words.setdefault(key.strip().lower().removeprefix("aws_"), value.strip().strip("\"'"))
     if not (words.get("access_key_id") and words.get("secret_access_key")):
         raise Misconfigured(
-            f"{path} (from {name}) does not hold an S3 key",
+            f"{path} (from {name}) does not contain an S3 key",
             code="bad_secret_file",
             hint="write the two lines access_key_id = … and secret_access_key = …",
         )

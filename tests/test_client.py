@@ -295,7 +295,7 @@ def test_connect_finds_address_and_token(
     assert missing.value.code == "no_token"
     (data / "admin.token").write_text(f"{TOKEN}\n")
     (data / "admin.token").chmod(0o644)
-    with pytest.raises(Misconfigured, match="others may read") as wide:
+    with pytest.raises(Misconfigured, match="other users can read") as wide:
         frazil.connect()
     assert wide.value.code == "no_token" and "chmod 600" in wide.value.hint
     (data / "admin.token").chmod(0o600)

@@ -51,7 +51,7 @@ class AccessControl:
         try:
             self._refusals.flush(closing=True)
         except FrazilError as error:
-            log.warning("counts of refused requests lost: %s", error)
+            log.warning("audit log lost counts of refused requests", extra={"error": str(error)})
         self.audit.close()
 
     async def identify(self, bearer: str) -> Identity:
@@ -64,8 +64,9 @@ class AccessControl:
         now = datetime.now(UTC)
         if record is None or not record.admits(presented, now):
             raise Denied(
-                "this needs a valid token",
-                hint="send Authorization: Bearer <token>; `up` wrote it to admin.token in the data directory",
+                "the request has no valid access token",
+                hint="send the header Authorization: Bearer <token>; `frazil up` writes the admin token to admin.token "
+                "in the data directory",
             )
         self._known.note_use(record, now)
         return record.identity()
@@ -80,19 +81,20 @@ class AccessControl:
         wait = self._rates.take(identity.id, per_second=per_second, burst=burst or max(1, round(2 * per_second)))
         if wait > 0:
             raise RateLimited(
-                f"this token may send {per_second:g} requests a second",
-                hint="wait as long as Retry-After says, send more events in each request, or ask for a higher rate",
+                f"this token may send {per_second:g} requests per second",
+                hint="wait for the seconds in Retry-After, send more events in each request, or use a token with a "
+                "higher rate",
                 retry_after_seconds=wait,
             )
 
     async def see_changes(self) -> None:
-        """See what was changed in the store until now, as after a change that this gateway made itself."""
+        """Read the changes of the store up to now, for example after a change by this gateway."""
         with contextlib.suppress(FrazilError):  # then the next look sees it
             await self._known.look()
 
     def refused(self, entry: AuditEntry) -> None:
-        """Log a refusal, or a count of them. A log that cannot be written makes no refusal undone."""
+        """Log a refusal, or a count of refusals. The request is refused even if the log cannot be written."""
         try:
             self._refusals.note(entry)
         except FrazilError as error:
-            log.warning("audit entry of a refused request lost: %s", error)
+            log.warning("audit log lost entry of refused request", extra={"error": str(error)})

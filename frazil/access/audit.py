@@ -99,7 +99,7 @@ class AuditLog:
             raise Unavailable(
                 f"the audit log cannot be written: {error.strerror or error}",
                 code="audit_unavailable",
-                hint="frazil answers nothing that it cannot log; check the disk of the data directory",
+                hint="check the disk of the data directory; frazil answers no request that it cannot log",
                 retry_after_seconds=5.0,
             ) from error
 
@@ -108,12 +108,12 @@ class AuditLog:
 
 
 def sql_hash(sql: str) -> str:
-    """What the log keeps of a query: enough to tell whether two are the same, or this one."""
+    """The hash of a query, which the log keeps in place of its text: equal queries have equal hashes."""
     return hashlib.sha256(sql.encode()).hexdigest()
 
 
 def _bounded(entry: AuditEntry) -> dict[str, object]:
-    """The fields that say something, cut to a length at which one `write` is one entry."""
+    """The fields that have a value, cut so that an entry fits in one `write`."""
     fields: dict[str, object] = {}
     for name in entry.__dataclass_fields__:
         value = getattr(entry, name)
@@ -128,7 +128,7 @@ def _bounded(entry: AuditEntry) -> dict[str, object]:
 
 @dataclass
 class AuditFields:
-    """What the entry will say of the answer."""
+    """The fields of the entry that describe the answer."""
 
     tables: tuple[str, ...] = ()
     rows: int | None = None

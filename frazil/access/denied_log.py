@@ -20,7 +20,7 @@ class _Second:
 
 
 class DeniedLog:
-    """Logs each refusal, up to `per_second` of one address; of the rest, how many they were.
+    """Logs up to `per_second` refusals of one address, and the number of the rest.
 
     Above `MAX_ADDRESSES` in one second, further addresses are counted as one, named "others".
     """

@@ -8,12 +8,12 @@ When several grants let a token read a table:
 
 - A grant adds nothing where another one shows all rows and masks no more than it does.
 - Of those that are left, a row is shown if any of their filters shows it, and a column is masked if any of them masks
-  it, in the way that tells less.
+  it, with the mask that hides more.
 
-So no row ever shows a column that the very grant for that row would hide. The price is that two grants of which each
-hides something else together hide both.
+So no row shows a column that the grant for that row hides. The price: if two grants hide different columns, a token
+with both grants sees neither column.
 
-A hash tells which values are equal, and only within its *domain*. Without further words the domain is one column of one
+A hash shows which values are equal, but only within its *domain*. By default the domain is one column of one
 table for one token, so that no other table, column or token confirms a guess. `hash(people)` names a domain: equal
 values have equal hashes in all columns that name it, for all tokens that do.
 """
@@ -35,8 +35,8 @@ from frazil.requests import MASK, MAX_GRANTS, GrantRequest, decode_request
 Mask = Annotated[str, msgspec.Meta(pattern=MASK)]
 Verb = Literal["ingest", "read", "sql", "admin"]
 
-# How little of a value each leaves: a hash still tells which values are equal, in a named domain also across tables;
-# a redaction tells whether there is a value.
+# How much of a value each mask hides: a hash still shows which values are equal, in a named domain also across tables;
+# a redaction shows whether there is a value.
 _HIDES: dict[str, int] = {"": 0, "hash(": 1, "hash": 2, "redact": 3, "null": 4}
 
 
@@ -60,7 +60,7 @@ class Grant:
     def matches(self, table: str) -> bool:
         table = entity_of(table)  # a history is as visible as what it is the history of
         if (embedded := embedded_of(table)) is not None:
-            # What is made from a table is as visible as all of its rows and columns; nobody writes to it.
+            # A derived table needs a grant for all rows and columns of its table; no token can write to it.
             if self.verb == "ingest" or self.restricts:
                 return False
             table = embedded
@@ -71,7 +71,7 @@ class Grant:
         return table == self.tables
 
     def covers(self, other: Grant) -> bool:
-        """Whether the other one shows nothing that this one does not show too."""
+        """Whether this grant shows everything that the other one shows."""
         return self.where is None and all(
             mask == other.masks.get(column) or hidden_by(mask) < hidden_by(other.masks.get(column, ""))
             for column, mask in self.masks.items()
@@ -92,7 +92,7 @@ class ReadGrant:
     """What a token sees of one table."""
 
     filters: tuple[str, ...] = ()
-    """SQL conditions; a row is shown if any of them is true. None at all: every row is shown."""
+    """SQL conditions; a row is shown if any of them is true. If there are none, every row is shown."""
     masks: Mapping[str, Mask] = field(default_factory=dict)
     hash_domains: Mapping[str, str] = field(default_factory=dict)
     """For each column that is masked by hash: what its salt is made from. Equal domains have equal salts."""
@@ -139,7 +139,7 @@ def combined(grants: Sequence[Grant]) -> ReadGrant | None:
 
 
 def _stricter(one: Mask, other: Mask) -> Mask:
-    """Of two named domains neither: a hash of its own tells less than both."""
+    """Of two different named domains neither: the default domain shows less than both."""
     if one != other and hidden_by(one) == hidden_by(other):
         return "hash"
     return max(one, other, key=hidden_by)
@@ -159,7 +159,7 @@ def _parse_grant(declared: Any) -> Grant:
     if grant.restricts and (verb != "read" or tables.endswith("*")):
         raise _bad(
             f"{grant.scope!r} cannot have a filter or masks",
-            hint="they belong to a grant to read one table by name, as read:notes",
+            hint="use them only in a grant to read one table, for example read:notes",
         )
     return grant
 
@@ -170,7 +170,8 @@ def _parse_scope(text: str) -> tuple[Verb, str]:
         return verb, ""  # type: ignore[return-value]
     if verb not in ("ingest", "read") or not tables:
         raise _bad(
-            f"{text[:80]!r} is not a scope", hint="write ingest:<table>, read:<table>, sql or admin; * is every table"
+            f"{text[:80]!r} is not a valid scope",
+            hint="use ingest:<table>, read:<table>, sql or admin; * means every table",
         )
     if tables == "*":
         full = "*"
@@ -180,16 +181,16 @@ def _parse_scope(text: str) -> tuple[Verb, str]:
         full = table_name(tables)
         if (embedded := embedded_of(full)) is not None:
             raise _bad(
-                f"{tables[:80]!r} has the grants of the table that it is made from",
-                hint=f"{verb}:{embedded.removeprefix('main.')} is for both",
+                f"{tables[:80]!r} is a derived table and cannot have its own grants",
+                hint=f"use {verb}:{embedded.removeprefix('main.')}; it applies to both tables",
             )
         if full != entity_of(full):
             raise _bad(
-                f"{tables[:80]!r} is a history, which has the grants of its entity",
-                hint=f"{verb}:{entity_of(tables)} is for both",
+                f"{tables[:80]!r} is a history and cannot have its own grants",
+                hint=f"use {verb}:{entity_of(tables)}; it applies to the entity and its history",
             )
     if verb == "ingest" and full.startswith(f"{SYSTEM_NAMESPACE}."):
-        raise _bad("nobody may write to the tables of the system", hint=f"read:{tables} lets a token read them")
+        raise _bad("tables of the namespace system are read-only", hint=f"use read:{tables}")
     return verb, full  # type: ignore[return-value]
 
 

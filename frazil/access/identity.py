@@ -22,7 +22,7 @@ class Identity:
     name: str
     grants: tuple[Grant, ...]
     rate_per_second: float | None = None
-    """None: as the settings say, or no limit for an admin."""
+    """None: the rate of the settings, or no limit for an admin."""
     burst: int | None = None
 
     @property
@@ -44,17 +44,23 @@ class Identity:
         return grant.of(self.id, table) if grant is not None and grant.masks else grant
 
     def knows(self, table: str) -> bool:
-        """Whether the caller may know that the table exists."""
+        """Whether the caller may see that the table exists."""
         return self.may_ingest(table) or self.read_grant(table) is not None
 
     def require_admin(self) -> None:
         """Raise `Forbidden`, with the same message for every request, unless the caller is an admin."""
         if not self.is_admin:
-            raise Forbidden("this needs a token with the scope admin", hint="ask whoever runs this frazil")
+            raise Forbidden(
+                "this request needs a token with the scope admin",
+                hint="use the admin token, or contact the administrator of this frazil",
+            )
 
     def require_sql(self) -> None:
         if not self.may_sql:
-            raise Forbidden("this needs a token with the scope sql", hint="ask whoever gave you the token")
+            raise Forbidden(
+                "this request needs a token with the scope sql",
+                hint="get a token with the grant sql from an administrator",
+            )
 
 
 ADMIN = Identity("admin", "admin.token", (Grant("admin"),))

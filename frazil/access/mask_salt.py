@@ -1,6 +1,6 @@
 """Master salt of masked columns: one for all gateways, so that each of them makes the same hash of a value.
 
-The pool of query workers makes the salt of each domain from it (`frazil.access.grants`), and workers know only those.
+The pool of query workers makes the salt of each domain from it (`frazil.access.grants`). Workers get only those salts.
 """
 
 from __future__ import annotations

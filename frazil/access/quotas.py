@@ -4,8 +4,8 @@ A `QuotaPlace` is what one request holds: itself, at most one wait, and the memo
 through a context manager and is given back when that is left; what a place still holds when its request ends goes with
 it. So no cancellation, wherever it falls, leaves anything behind.
 
-Admins have no share of their own to keep to. A reserve of each kind is theirs alone, so that they can look and act
-while everybody else's places are taken.
+Admins have no quota per token. A reserve of each kind is for admins only, so that they can work while all other places
+are taken.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _CODES: dict[Kind, str] = {
     "bytes": "too_many_bytes_in_flight",
 }
 _HINTS: dict[Kind, str] = {
-    "requests": "send the next one when one of them is answered",
-    "waits": "ask again without waiting, or wait in fewer requests at once",
-    "bytes": "send smaller requests, or fewer at once",
+    "requests": "wait for an answer before you send the next request",
+    "waits": "send the request without a wait, or send fewer requests with a wait at once",
+    "bytes": "send smaller requests, or fewer requests at once",
 }
 
 
@@ -53,11 +53,11 @@ class Limit:
     """How much of one kind may be in flight."""
 
     total: int
-    """Of all who are no admins."""
+    """For all callers that are not admins, together."""
     per_token: int
-    """Of one of these."""
+    """For one token that is not an admin token."""
     with_admins: int
-    """Of all together."""
+    """For all callers together."""
 
 
 class _Ledger:
@@ -76,16 +76,16 @@ class _Ledger:
             self.refused["token"] += 1
             raise QuotaExceeded(
                 f"this token has {self.by_token[identity.id]:,} {self.kind} in flight, "
-                f"and may have {limit.per_token:,} at once",
+                f"the limit is {limit.per_token:,}",
                 code=_CODES[self.kind],
                 hint=_HINTS[self.kind],
             )
         if self.used + amount > (limit.with_admins if identity.is_admin else limit.total):
             self.refused["all"] += 1
             raise Unavailable(
-                f"{self.used:,} {self.kind} are in flight, as many as this gateway has room for",
+                f"{self.used:,} {self.kind} are in flight; this gateway has no room for more",
                 code="overloaded",
-                hint="try again in a moment, with fewer or smaller requests at once",
+                hint="try again later, with fewer or smaller requests at once",
             )
         self.used += amount
         self.by_token[identity.id] += amount
@@ -149,7 +149,7 @@ class Quotas:
         return ledger.used if token_id is None else ledger.by_token[token_id]
 
     def refused(self, kind: Kind) -> dict[str, int]:
-        """How often there was no room: in the share of a `token`, and for `all`."""
+        """How often a request was refused: by the quota of a `token`, and by the limit for `all`."""
         counts = self._ledgers[kind].refused
         return {"token": counts["token"], "all": counts["all"]}
 
@@ -197,15 +197,15 @@ class QuotaPlace:
             account.release()
 
     def take(self, size: int) -> None:
-        """Count memory that is about to be used. Raises `TooLarge` where no waiting would make room for it."""
+        """Count memory that is about to be used. Raises `TooLarge` if it is above the limit of one request."""
         with self._lock:
             if self._closed:
-                raise Unavailable("the request is over", code="request_over")
+                raise Unavailable("the request has ended", code="request_over")
             limit = self._quotas.limit("bytes")
             most = limit.with_admins if self._identity.is_admin else min(limit.total, limit.per_token)
             if self._bytes + size > most:
                 raise TooLarge(
-                    f"reading this request takes {self._bytes + size:,} bytes of memory, one may take {most:,}",
+                    f"reading this request takes {self._bytes + size:,} bytes of memory, the limit is {most:,}",
                     code="body_too_large",
                     hint="send fewer events in each request, or raise access.token_memory and ingest.max_memory_bytes",
                 )

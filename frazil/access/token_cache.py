@@ -24,7 +24,7 @@ _MAX_ABSENT = 1000
 class TokenCache:
     """Follows the store. An id that is not known is looked for once, so that a new token works at once everywhere.
 
-    While the store cannot be reached, known tokens go on for `stale_seconds`; after that nobody is let in by a token,
+    While the store cannot be reached, known tokens stay valid for `stale_seconds`. After that every token is refused,
     because it may have been revoked elsewhere.
     """
 
@@ -70,7 +70,7 @@ class TokenCache:
                 await self._following
 
     async def find(self, token_id: str) -> TokenRecord | None:
-        """The token as last seen; raises `Unavailable` when that is too long ago to go by."""
+        """The token from the cache; raises `Unavailable` if the cache is older than `stale_seconds`."""
         record = self._records.get(token_id)
         if record is None and not self._known_absent(token_id):
             await self._look_now()
@@ -91,7 +91,7 @@ class TokenCache:
         """See all changes made before this call. Calls that come while one is looking share the next look."""
         arrived = self._looks_begun
         async with self._looking:
-            # Not whether another has begun: whoever began it may have been cancelled in the middle.
+            # It does not count whether another look has begun: that one may have been cancelled.
             if self._looked <= arrived:
                 self._looks_begun += 1
                 await self._look()
@@ -100,7 +100,7 @@ class TokenCache:
             raise self._failure
 
     async def _look_now(self) -> None:
-        """Look for somebody who waits, and not for long. A look that hangs goes on, alone, and others wait for it."""
+        """Look for a caller that waits, with a time limit. A look that hangs goes on alone, and others wait for it."""
         looking = asyncio.create_task(self.look())
         looking.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
@@ -144,10 +144,10 @@ class TokenCache:
                 failing = False
             except FrazilError as error:
                 if not failing:
-                    log.warning("token refresh failed: %s", error)
+                    log.warning("token refresh failed", extra={"error": str(error)})
                 failing = True
             except Exception:
-                # Whatever it is: without this task nobody is let in any more when the tokens are too old to go by.
+                # Any error: if this task ends, all tokens are refused when the cache is older than `stale_seconds`.
                 if not failing:
                     log.exception("token refresh failed")
                 failing = True
@@ -166,8 +166,8 @@ class TokenCache:
 
 def _unreachable() -> Unavailable:
     return Unavailable(
-        "tokens cannot be checked at the moment",
+        "access tokens cannot be checked now",
         code="tokens_unavailable",
-        hint="the database of the catalog does not respond; try again, and check GET /v1/health",
+        hint="try again; if it fails again, check the catalog's database and GET /v1/health",
         retry_after_seconds=2.0,
     )

@@ -1,11 +1,11 @@
 """Token secret, the text of a token: `frz_<id>_<secret><checksum>`.
 
-The id is public and finds the token. The secret is 256 random bits. The checksum tells without any look-up whether a
-text is a token at all: a typo is refused before it costs anything, and whoever scans files for leaked secrets finds
-these without false alarms.
+The id is public; the token is found by it. The secret is 256 random bits. The checksum shows without a look-up whether
+a text is a token: a typo is refused at once, and scanners for leaked secrets find tokens without false
+alarms.
 
-Only the SHA-256 of the whole text is kept. That is the right hash here: slow ones like argon2 are for passwords, which
-can be guessed, and nobody goes through 2^256 secrets, however fast the hash.
+Only the SHA-256 of the whole text is kept. A fast hash is enough: slow ones like argon2 are for passwords, which can be
+guessed, and 2^256 secrets cannot be tried with any hash.
 """
 
 from __future__ import annotations

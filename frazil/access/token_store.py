@@ -66,7 +66,7 @@ class TokenRecord:
     def admits(self, presented: bytes, now: datetime) -> bool:
         """Whether the digest is of a secret that opens this token now."""
         valid = [self.digest, *(old.digest for old in self.old_secrets if old.until > now)]
-        # All are compared, so that the time tells nothing.
+        # All are compared, so that the time does not depend on the match.
         return any([digests_equal(presented, known) for known in valid]) and self.state(now) == "active"
 
     def not_noted_lately(self, used_at: datetime) -> bool:
@@ -96,7 +96,7 @@ class TokenRecord:
 
 
 class TokenStore:
-    """The tokens of one catalog. Methods block; each change happens wholly or not at all, whoever else changes."""
+    """The tokens of one catalog. Methods block. Each change is atomic."""
 
     def __init__(self, registry: Registry, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._registry = registry
@@ -112,7 +112,7 @@ class TokenStore:
         rate_per_second: float | None = None,
         burst: int | None = None,
     ) -> tuple[TokenRecord, str]:
-        """A new token and its secret, which cannot be had again."""
+        """A new token and its secret. The secret cannot be shown again."""
         token_id = new_id()
         secret = new_secret(token_id)
         record = TokenRecord(
@@ -149,7 +149,7 @@ class TokenStore:
             try:
                 found[token_id] = _decode(document)
             except msgspec.DecodeError as error:
-                log.error("token document unreadable, token refused: %s", error, extra={"token_id": token_id})
+                log.error("token document unreadable, token refused", extra={"token_id": token_id, "error": str(error)})
                 found[token_id] = None
         return found
 
@@ -171,7 +171,7 @@ class TokenStore:
             now = self._clock()
             state = record.state(now)
             if state != "active":
-                raise Conflict(f"the token is {state}", code=f"token_{state}", hint="create a new one")
+                raise Conflict(f"the token is {state}", code=f"token_{state}", hint="create a new token")
             end = now + timedelta(seconds=grace_seconds)
             held = [OldSecret(record.digest, end), *(replace(o, until=min(o.until, end)) for o in record.old_secrets)]
             kept = tuple(old for old in held if old.until > now)[:MAX_OLD_SECRETS]
@@ -200,13 +200,15 @@ class TokenStore:
                 return changed
             except Conflict:
                 continue
-        raise Unavailable("the token is being changed by several requests at once", code="busy", hint="try again")
+        raise Unavailable("several requests change this token at the same time", code="busy", hint="try again")
 
     def _document(self, token_id: str) -> Document:
         found = self._registry.get(_FOLDER + token_id) if token_id.isalnum() and len(token_id) <= 64 else None
         if found is None:
             # Without the id: it may be a whole token by mistake, and errors are logged.
-            raise NotFound("no token has this id", code="token_not_found", hint="frazil token list")
+            raise NotFound(
+                "no token has this id", code="token_not_found", hint="list the tokens with `frazil token list`"
+            )
         return found
 
 

@@ -1,7 +1,7 @@
 """A batch of events on the bus: Arrow IPC, one message where it fits, several that count together where it does not.
 
-A group of messages carries `frazil-group` and `frazil-part: i/n`. It counts when all n parts stand next to each other,
-and not at all otherwise: the bus writes them at once, and a reader does not trust that a power cut respects it.
+A group of messages carries `frazil-group` and `frazil-part: i/n`. It counts only if all n parts follow each other: the
+bus writes them at once, but a power cut can leave a part of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PART = "frazil-part"
 ROWS = "frazil-rows"
 """How many events the message holds, so that a reader can close a batch without opening it."""
 URGENT = "frazil-urgent"
-"""Somebody waits for this message to be visible: commit now, not when the batch is full or old."""
+"""A caller waits for this message to be visible: commit now, not when the batch is full or old."""
 
 # Columns of a message are small: handing each to a thread costs as much again as compressing it.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
@@ -56,9 +56,9 @@ def encode_parts(table: pa.Table, *, max_bytes: int) -> list[bytes]:
         return [body]
     if table.num_rows == 1:
         raise TooLarge(
-            f"one event takes {len(body):,} bytes, the bus carries {max_bytes:,}",
+            f"one event has {len(body):,} bytes, the limit of the bus is {max_bytes:,}",
             code="event_too_large",
-            hint="split the event, or store the large value elsewhere and send its address",
+            hint="split the event, or store the large value elsewhere and send its URL",
         )
     half = table.num_rows // 2
     return encode_parts(table.slice(0, half), max_bytes=max_bytes) + encode_parts(
@@ -81,7 +81,7 @@ def complete_messages(deliveries: Sequence[StreamMessage]) -> tuple[list[StreamM
     """The messages that count, and the sequence below which the stream is decided.
 
     Parts of a group that broke off count for nothing; a group that may still be going on is left for the next read.
-    A group that stands there again, because its producer had no receipt, is judged anew from each first part.
+    A group that was sent again, because its producer got no receipt, is checked again from each first part.
     """
     counted: list[StreamMessage] = []
     at = 0
@@ -121,11 +121,11 @@ def rows(deliveries: Iterable[StreamMessage], schema: pa.Schema) -> pa.Table:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly these columns: widened where its writer knew an older type, null where it knew none."""
+    """The table with exactly these columns: widened if its writer had an older type, null if it had no such column."""
     if table.schema.equals(schema):
         return table
     if unknown := set(table.column_names) - set(schema.names):
-        raise ValueError(f"columns that the schema does not know: {sorted(unknown)}")
+        raise ValueError(f"columns that are not in the schema: {sorted(unknown)}")
     columns = []
     for field in schema:
         at = table.schema.get_field_index(field.name)

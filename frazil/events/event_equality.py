@@ -1,4 +1,4 @@
-"""Event equality: whether two events under one id say the same."""
+"""Event equality: whether two events with one id have the same content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IGNORED = ("_seq", "_received_at", "_ts")
 def differing_rows(first: pa.Table, second: pa.Table) -> list[int]:
     """The rows in which the two tables differ, compared row by row; both have the same number of rows.
 
-    Null equals null and NaN equals NaN. A column that only one of them knows counts as null in the other. An int is
+    Null equals null and NaN equals NaN. A column that only one of them has counts as null in the other. An int is
     compared to a long as a long; a float to a double as a float, which is how it was kept. When an event was received
     does not count, nor does its `_ts` where both events left it to the time of receipt.
     """

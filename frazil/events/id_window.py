@@ -43,9 +43,9 @@ _SECRET = os.urandom(32)
 def id_keys(ids: pa.Array | pa.ChunkedArray) -> Keys:
     """A 128-bit hash of each id, as rows of two numbers that mean something in this process only.
 
-    Four multilinear hashes of 32 bits, over the words of an id and its length, with random multipliers that nobody else
-    knows: two different ids agree in all four with a probability of 2^-128, whoever made them up and however much alike
-    they are. It is arithmetic on whole columns, which takes a quarter of the time of a cryptographic hash per id.
+    Four multilinear hashes of 32 bits, over the words of an id and its length, with secret random
+    multipliers: two different ids agree in all four with a probability of 2^-128, even if a client chooses them to
+    collide. It is arithmetic on whole columns, which takes a quarter of the time of a cryptographic hash per id.
     """
     texts = (ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids).cast(pa.string())
     hashes = [_hashes(texts.slice(at, _HASHED_AT_ONCE)) for at in range(0, len(texts), _HASHED_AT_ONCE)]
@@ -56,7 +56,7 @@ def _hashes(texts: pa.Array) -> Keys:
     lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.uint64)
     words = -(-int(lengths.max()) // 4)
     padded = pc.ascii_rpad(texts, 4 * words, padding="\0")
-    # Every text is equally long now, so that one stands right behind the other.
+    # Every text has the same length now, so each follows directly after the one before.
     start = int(np.frombuffer(padded.buffers()[1], dtype=np.int32)[padded.offset])
     text = np.frombuffer(padded.buffers()[2] or b"", dtype="<u4", count=words * len(texts), offset=start)
     bias, of_length, *of_words = _multipliers(words)
@@ -108,8 +108,8 @@ class IdWindow:
     """The ids that count, of at least the last `window_seconds`. Not safe for several threads at once.
 
     What is "last" goes by the batches judged lately, not by the newest event: one clock that is far ahead must not make
-    the index forget what the others still need. `covers` tells whether it holds all that a batch can repeat; where it
-    does not, the index is to be made anew.
+    the index forget what the others still need. `covers` says whether it holds all that a batch can repeat; where it
+    does not, the index must be rebuilt.
     """
 
     def __init__(self, window_seconds: float, *, spill_folder: Path | None = None) -> None:
@@ -119,7 +119,7 @@ class IdWindow:
         self._forgotten: Ints = np.empty(0, dtype=np.int64)
         self._oldest_judged: deque[int] = deque(maxlen=_RECENT_BATCHES)
         self.complete_since_us = _ALWAYS
-        """Every id that counts and was received at or after this time is held. Whoever fills it from rows says so."""
+        """Every id that counts and was received at or after this time is held. Set after a fill from rows."""
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
@@ -203,7 +203,7 @@ class IdWindow:
 
 
 def _repeats(keys: Keys) -> list[Ints]:
-    """The indices, in order, of each key that stands more than once in the batch."""
+    """The indices, in order, of each key that is more than once in the batch."""
     if len(keys) < 2:
         return []
     high = np.sort(keys[:, 0])

@@ -47,7 +47,7 @@ class Mark:
 class Token:
     """A freshness token: for each table the last position that the holder has written or read.
 
-    Opaque to users. Tokens merge, so that one can stand for writes to several tables.
+    Opaque to users. Tokens can be merged, so that one token covers writes to several tables.
     """
 
     marks: Mapping[str, Mark] = field(default_factory=dict)

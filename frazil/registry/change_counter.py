@@ -23,11 +23,11 @@ class ChangeCounter:
         self._file: tuple[int, int] | None = None
 
     def beat(self) -> ChangeCount | None:
-        """The same as before only if nothing was committed in between; None: who wants to know must look."""
+        """The same number as before only if nothing was committed in between. None: unknown, a query is needed."""
         if self._path is None:
             return None
         try:
-            # A catalog that was put in the place of another counts anew.
+            # A catalog file that replaced another one starts a new count.
             there = os.stat(self._path)
             if self._connection is None or self._file != (there.st_dev, there.st_ino):
                 self._open(self._path)

@@ -27,7 +27,7 @@ def database_error(doing: str, error: Exception) -> FrazilError:
     return Unavailable(
         f"cannot {doing}: {type(error).__name__}: {str(error).splitlines()[0][:200]}",
         code="lake_unavailable",
-        hint="check that the catalog's database and the warehouse can be reached",
+        hint="check that frazil can reach the catalog's database and the warehouse",
     )
 
 
@@ -35,7 +35,7 @@ def catalog_damaged(what: str) -> Misconfigured:
     return Misconfigured(
         f"the catalog cannot be opened: {what}",
         code="catalog_damaged",
-        hint="restore it from a backup, or stop frazil, move it away and run `frazil catalog repair`",
+        hint="restore the catalog from a backup; or stop frazil, move it away and run `frazil catalog repair`",
     )
 
 

@@ -1,7 +1,7 @@
 """Documents of the registry: small, in the catalog's database, shared by all processes of one installation.
 
-Every change takes the next change number, in the order in which changes become visible. So whoever remembers the
-number of its last look asks one cheap question, `version()`, and then for what is newer.
+Every change takes the next change number, in the order in which changes become visible. A reader
+keeps the number of its last read, compares it with `version()`, which is cheap, and then lists what is newer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLE = Table(
     Column("version", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-# The row of this key counts the changes. Whoever changes something raises it first and holds its lock until the commit:
+# The row of this key counts the changes. A writer increases it first and holds its lock until the commit:
 # otherwise a change of a lower number could become visible after one of a higher number, and be overlooked.
 _COUNTER = ""
 _RAISE = text(
@@ -88,7 +88,7 @@ class Registry:
         return [Document(row.document_key, int(row.version), bytes(row.body)) for row in rows]
 
     def put(self, key: str, body: bytes, expected_version: int | None) -> Document:
-        """Replace the document of this very version, or with None make the first one; `Conflict` where it moved."""
+        """Replace the document if it has this version, or with None create it; `Conflict` if the version is another."""
         row = {"catalog": self._catalog, "key": _named(key), "body": body}
         with self._transaction("write to the registry") as connection:
             version = self._next(connection)
@@ -102,7 +102,7 @@ class Registry:
         return Document(key, version, body)
 
     def delete(self, key: str, expected_version: int) -> None:
-        """Remove the document of this very version; `Conflict` where it moved."""
+        """Remove the document if it has this version; `Conflict` if the version is another."""
         row = {"catalog": self._catalog, "key": _named(key), "expected": expected_version}
         with self._transaction("write to the registry") as connection:
             self._next(connection)
@@ -150,7 +150,9 @@ def _named(key: str) -> str:
 
 def _moved(key: str) -> Conflict:
     return Conflict(
-        f"{key!r} was changed by another process meanwhile", code="document_moved", hint="read it again, then retry"
+        f"another process changed the document {key!r} at the same time",
+        code="document_moved",
+        hint="read the document again, then retry",
     )
 
 
@@ -172,4 +174,6 @@ def update_document(registry: Registry, key: str, step: Callable[[bytes | None],
             time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - so that two do not keep step
             continue
         return
-    raise Unavailable(f"{key!r} changes faster than it can be written", code="registry_busy")
+    raise Unavailable(
+        f"the document {key!r} could not be written: other processes change it all the time", code="registry_busy"
+    )

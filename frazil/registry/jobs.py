@@ -24,7 +24,7 @@ _DONE = "job/done/"
 _DONE_KEPT = timedelta(days=7)
 
 ProgressCallback = Callable[[Mapping[str, Any]], None]
-"""Takes what a person who waits for a job wants to see meanwhile."""
+"""Receives the progress of a job, which is shown to users."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Job:
     """What it is about, for people: a table, a source."""
     asked_at: datetime
     asked_by: str = ""
-    """The id of the token that asked, or the name of the trigger. Callers take turns by it."""
+    """The id of the token that submitted the job, or the name of the trigger. Submitters take turns."""
     params: dict[str, Any] = field(default_factory=dict)
 
 
 def submit_job(registry: Registry, kind: str, subject: str, params: dict[str, Any], *, asked_by: str = "") -> Job:
-    """Leave a job for the pipeline."""
+    """Submit a job to the pipeline."""
     now = datetime.now(UTC)
     # Sorts by time: the jobs of one caller are served in the order in which they came.
     job = Job(f"{now.timestamp():017.6f}-{uuid.uuid4().hex[:8]}", kind, subject, now, asked_by, params)
@@ -56,7 +56,7 @@ def open_jobs(registry: Registry, kinds: Collection[str] | None = None) -> list[
 
 
 def set_progress(registry: Registry, job: Job, progress: Mapping[str, Any]) -> None:
-    """Say how far it is; lost if another says so at the same moment."""
+    """Write the progress of the job; dropped if another write happens at the same moment."""
     known = registry.get(_PROGRESS + job.id)
     with contextlib.suppress(Conflict):
         registry.put(_PROGRESS + job.id, msgspec.json.encode(progress), known.version if known else None)
@@ -78,7 +78,7 @@ def finish_job(registry: Registry, job: Job, result: dict[str, Any]) -> None:
 
 
 def job_status(registry: Registry, job_id: str) -> dict[str, Any]:
-    """How a job stands: `state` is waiting, running, done or failed. One that nobody knows is `NotFound`."""
+    """The state of a job: `state` is waiting, running, done or failed. `NotFound` for an unknown id."""
     # In this order: a result is written before its job is closed, so that one of the two is always seen.
     asked = registry.get(_OPEN + job_id)
     progress = registry.get(_PROGRESS + job_id)
@@ -86,7 +86,7 @@ def job_status(registry: Registry, job_id: str) -> dict[str, Any]:
     if done is not None:
         return msgspec.json.decode(done.body, type=dict[str, Any])
     if asked is None:
-        raise NotFound("no job has this id", code="job_not_found", hint="frazil jobs")
+        raise NotFound("no job has this id", code="job_not_found", hint="list the jobs with `frazil jobs`")
     described = _described(msgspec.json.decode(asked.body, type=Job))
     if progress is None:
         return {**described, "state": "waiting"}

@@ -63,7 +63,7 @@ class AppendLog:
                 if not self._keep_open:
                     self._close()
         if written != len(line):
-            raise OSError("the entry was written in part only")
+            raise OSError("the entry was only partly written")
         crash_point("log_entry_written")
         if durable:
             sync_files([str(path)])  # outside of the lock: other entries do not wait for the disk

@@ -19,7 +19,9 @@ def translated_disk_errors(doing: str) -> Iterator[None]:
         raise missing(Path(str(error.filename))) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Unavailable(f"cannot {doing}: the disk is full", code="disk_full", hint="make room on it") from error
+            raise Unavailable(
+                f"cannot {doing}: the disk is full", code="disk_full", hint="free space on the disk"
+            ) from error
         raise Unavailable(f"cannot {doing}: {error.strerror or error}", code="storage_unavailable") from error
 
 

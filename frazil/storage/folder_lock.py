@@ -1,6 +1,6 @@
 """Folder locks: a process holds a local folder, so that no other process removes it; the lock ends with the process.
 
-A killed process holds nothing any more, so nobody has to guess by its age whether a folder is in use.
+A killed process holds no lock, so the age of a folder is not needed to decide whether it is in use.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class FolderLock:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, patience_seconds: float = 600.0) -> Iterator[None]:
-    """Be the only one who adds folders to this one or removes them, on this machine."""
+    """An exclusive lock to add and remove folders in this one, on this machine."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + patience_seconds
     try:
         while not _locked(descriptor):
             if time.monotonic() > deadline:
-                raise Unavailable(f"another process has been at work in {folder} for {patience_seconds:.0f} s")
+                raise Unavailable(f"another process has locked {folder} for {patience_seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
         yield
     finally:
@@ -61,13 +61,13 @@ def exclusive(folder: Path, patience_seconds: float = 600.0) -> Iterator[None]:
 
 
 def remove_unheld(folder: Path, *, keep: Collection[str] = ()) -> list[str]:
-    """Remove the folders in this one that nobody holds, except those to keep; returns the names of those removed."""
+    """Remove the folders in this one that no process holds, except those to keep; returns the removed names."""
     with exclusive(folder):
         return [path.name for path in sorted(folder.iterdir()) if path.name not in keep and remove_if_unheld(path)]
 
 
 def remove_if_unheld(path: Path) -> bool:
-    """Remove one folder, under the lock of its parent. It loses its name first: half a folder never looks whole."""
+    """Remove one folder, under the lock of its parent. It is renamed first: a part of it never looks complete."""
     if not path.is_dir():
         return False
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

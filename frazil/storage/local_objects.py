@@ -103,13 +103,15 @@ class FolderObjects:
             with contextlib.suppress(FileNotFoundError):
                 path.touch(0o600, exist_ok=False)
                 return path
-        raise Unavailable(f"the folder of {target} vanishes again and again", code="storage_unavailable")
+        raise Unavailable(
+            f"the folder of {target} was removed repeatedly while the object was written", code="storage_unavailable"
+        )
 
     def _sync_names(self, target: Path) -> None:
         sync_files([str(target)], below=str(self._folder.parent))
 
     def _remove_empty(self, folder: Path) -> None:
-        """An object store has no folders; a folder that nothing is in must not look like something."""
+        """An object store has no folders, so empty folders are removed."""
         with contextlib.suppress(OSError):
             while folder != self._folder:
                 folder.rmdir()

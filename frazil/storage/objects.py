@@ -17,7 +17,7 @@ from frazil.storage.warehouse import Warehouse
 
 # No character that any store, signature or XML document would have to write in another way.
 _NAME = re.compile(r"[A-Za-z0-9._=+@-]+")
-# The beginning of names that a `put` gives to what is not whole yet. It is nobody's object.
+# The prefix of the names of files that a `put` has not finished. They are not objects.
 UNFINISHED = ".~put-"
 
 
@@ -76,8 +76,8 @@ def open_objects(warehouse: Warehouse, prefix: str) -> Objects:
 
 
 def checked_key(key: str) -> str:
-    """The key itself, if it is one: nothing that leads out of the prefix, or that two stores would read differently."""
+    """The key itself, if it is valid: it stays below the prefix, and all stores read it in the same way."""
     names = key.split("/")
     if not all(_NAME.fullmatch(name) and name not in (".", "..") for name in names) or names[-1].startswith(UNFINISHED):
-        raise InvalidInput(f"{key!r} is no key of an object", code="bad_object_key")
+        raise InvalidInput(f"{key!r} is not a valid object key", code="bad_object_key")
     return key

@@ -62,7 +62,9 @@ class S3Objects:
                 wanted = min(PART_BYTES, size - at)
                 content = self._link.ask("GET", name, headers=_range(at, wanted)).content
                 if len(content) != wanted:
-                    raise Unavailable(f"s3 object {name} came {len(content)} bytes long instead of {wanted}")
+                    raise Unavailable(
+                        f"the object store sent {len(content)} bytes of s3 object {name}, expected {wanted}"
+                    )
                 os.pwrite(file.fileno(), content, at)
 
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -129,7 +131,7 @@ class S3Objects:
         return self._prefix + checked_key(key)
 
     def _put_parts(self, name: str, path: Path, size: int, headers: Mapping[str, str]) -> None:
-        """Nobody sees the parts before the last request, which makes them one object."""
+        """The parts are not visible before the last request, which joins them to one object."""
         begun = parsed(self._link.ask("POST", name, query={"uploads": ""}, headers=headers))
         upload = _text(begun, "UploadId")
         crash_point("object_upload_begun")
@@ -166,11 +168,15 @@ class S3Objects:
             if not any(
                 found.key == name.removeprefix(self._prefix) for found in self.list(name.removeprefix(self._prefix))
             ):
-                raise Unavailable(f"the upload of s3 object {name} was lost", code="storage_unavailable") from error
+                raise Unavailable(
+                    f"the object store lost the upload of s3 object {name}", code="storage_unavailable"
+                ) from error
             return
         # A failure while the store puts the parts together comes with the status 200.
         if (body := parsed(answer)).tag == "Error":
-            raise Unavailable(f"the store could not finish {name}: {body.findtext('Code')}", code="storage_unavailable")
+            raise Unavailable(
+                f"the upload of {name} failed at the end: {body.findtext('Code')}", code="storage_unavailable"
+            )
 
     def _abort(self, name: str, upload: str) -> None:
         self._link.ask("DELETE", name, query={"uploadId": upload}, accept=frozenset({404}))

@@ -32,7 +32,7 @@ class S3Link:
         self._root = f"/{self.bucket}" if warehouse.path_style else ""
         self._origin = f"{endpoint.scheme}://{self._host}"
         self._signer = Signer(warehouse.access_key_id, warehouse.secret_access_key, warehouse.region)
-        # Settings of the environment (proxies, .netrc) are not for a store that the warehouse names by itself.
+        # Settings of the environment (proxies, .netrc) do not apply to the object store of the warehouse.
         self._http = httpx.Client(timeout=_TIMEOUT, trust_env=False, follow_redirects=False)
 
     def ask(
@@ -63,7 +63,7 @@ class S3Link:
             try:
                 answer = self._http.request(method, url, headers=signed, content=content or None)
             except httpx.HTTPError as error:
-                failure = Unavailable(f"the object store does not answer: {error!r}", code="storage_unavailable")
+                failure = Unavailable(f"the object store does not respond: {error!r}", code="storage_unavailable")
                 continue
             if answer.is_success or answer.status_code in accept:
                 return answer
@@ -88,10 +88,12 @@ def parsed(answer: httpx.Response) -> ElementTree.Element:
 def _refusal(answer: httpx.Response, request: str) -> FrazilError:
     code = _code_of(answer)
     if answer.status_code == 404:
-        return NotFound(f"{request}: there is no such object", code="object_missing")
+        return NotFound(f"{request}: the object does not exist", code="object_missing")
     if code in _FULL or answer.status_code == 507:
-        return Unavailable(f"{request}: the store is full ({code})", code="disk_full", hint="make room in the bucket")
-    message = f"{request}: the store answered {answer.status_code} {code}".rstrip()
+        return Unavailable(
+            f"{request}: the object store is full ({code})", code="disk_full", hint="free space in the bucket"
+        )
+    message = f"{request}: the object store returned {answer.status_code} {code}".rstrip()
     if answer.status_code in (401, 403):
         return Misconfigured(
             message,

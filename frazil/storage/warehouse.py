@@ -31,11 +31,12 @@ class Warehouse:
         scheme = urlparse(self.url).scheme
         if scheme not in ("file", "s3"):
             raise Misconfigured(
-                f"warehouse.url has the scheme {scheme!r}", hint="write file:///a/folder or s3://bucket/prefix"
+                f"warehouse.url has the unsupported scheme {scheme!r}",
+                hint="use file:///a/folder or s3://bucket/prefix",
             )
         if odd := [character for character in "#?" if character in self.url]:
             raise Misconfigured(
-                f"warehouse.url has a {odd[0]!r}, which not every engine reads as part of a path",
+                f"warehouse.url contains {odd[0]!r}, which some engines do not read as part of a path",
                 hint="choose a folder or prefix without # and ?",
             )
         if scheme == "s3" and not (self.access_key_id and self.secret_access_key):

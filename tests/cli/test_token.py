@@ -118,9 +118,9 @@ def test_masks(run: Run, url: str) -> None:
 
 
 CANNOT_BE = [
-    (["create", "a", "--grant", "write:notes"], "is not a scope"),
+    (["create", "a", "--grant", "write:notes"], "is not a valid scope"),
     (["create", "a", "--grant", "read:notes mask=nothing"], "no column 'nothing' to mask"),
-    (["create", "a", "--grant", "read:absent mask=email"], "no table is named 'absent'"),
+    (["create", "a", "--grant", "read:absent mask=email"], "there is no table 'absent'"),
     (["create", "a", "--grant", "read:notes wher=1"], "is not a grant"),
     (["create", "a", "--grant", "sql", "--where", "true"], "exactly one read grant"),
     (["create", "a", "--grant", "read:a", "--grant", "read:b", "--mask", "x"], "exactly one read grant"),

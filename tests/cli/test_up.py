@@ -96,7 +96,7 @@ def test_a_typo_in_the_settings(run: Run) -> None:
     Path("frazil.toml").write_text("[server]\nprot = 1\n")
     ran = run("up")
     assert ran.code == 2
-    assert "there is no setting 'server.prot'" in ran.err
+    assert "'server.prot' is not a setting" in ran.err
     assert "Try:   did you mean 'server.port'?" in ran.err
 
 

@@ -91,7 +91,7 @@ class QueryServer(ContractServer):
         parts = [unquote(part) for part in path.strip("/").split("/")[1:]]
         match method, parts:
             case _, ["tables", name, *_] if name not in self.tables and len(parts) > 2:
-                return problem(404, "table_not_found", f"no table is named {name!r}", hint="frazil tables list")
+                return problem(404, "table_not_found", f"there is no table {name!r}", hint="frazil tables list")
             case "GET", ["tables", name, "history"]:
                 snapshot = {
                     "snapshot_id": 2**62 + 1, "parent_id": 5, "committed_at": "2026-11-01T10:00:00Z",

@@ -132,10 +132,10 @@ def test_the_row_that_would_lose_something_is_named(array: pa.Array, declared: s
         (pa.array([1]), "string", "expected string"),
         (pa.array([1]), "bool", "expected bool"),
         (pa.array([1.5]), "decimal(3,1)", "expected decimal"),
-        (pa.array([{"z": 1}]), "struct<x:int>", "unknown field"),
-        (pa.array([[1]], pa.list_view(pa.int64())), "list<long>", "not taken"),
-        (pa.RunEndEncodedArray.from_arrays([1], [5]), "long", "not taken"),
-        (pa.ListArray.from_arrays([0, 1], pa.array(["x"]).dictionary_encode()), "list<string>", "not taken"),
+        (pa.array([{"z": 1}]), "struct<x:int>", "unknown or repeated field"),
+        (pa.array([[1]], pa.list_view(pa.int64())), "list<long>", "not supported"),
+        (pa.RunEndEncodedArray.from_arrays([1], [5]), "long", "not supported"),
+        (pa.ListArray.from_arrays([0, 1], pa.array(["x"]).dictionary_encode()), "list<string>", "not supported"),
     ],
 )
 def test_types_that_do_not_fit(array: pa.Array, declared: str, reason: str) -> None:
@@ -192,7 +192,7 @@ def test_unknown_columns_become_columns() -> None:
     assert types == {"n": "long", "small": "long", "when": "timestamp", "price": "decimal(3,2)", "deep": "json"}
     assert decoded.batch.schema.equals(decoded.spec.wire_schema())
     assert decoded.batch.column("deep").to_pylist() == ['{"a":1}', None]
-    with pytest.raises(BadEvents, match="cannot become a column"):
+    with pytest.raises(BadEvents, match="not a column name"):
         decode_stream({"Bad": [1]}, spec)
 
 
@@ -231,7 +231,7 @@ def test_a_dictionary_or_a_view_may_not_unpack_to_more_than_a_body() -> None:
     _, view, *text = one_large.cast(pa.string_view()).buffers()
     views = pa.Array.from_buffers(pa.string_view(), 1000, [None, pa.py_buffer(view.to_pybytes() * 1000), *text])
     for array in (encoded, views):
-        with pytest.raises(BadEvents, match="unpacks to more"):
+        with pytest.raises(BadEvents, match="larger than the limit"):
             decode_stream({"s": array}, table({"s": "string"}), limits=Limits(max_body_bytes=1 << 20))
 
 
@@ -270,7 +270,7 @@ def test_types_with_senseless_parameters() -> None:
     body = stream(pa.table({"m": pa.array([Decimal(1)], pa.decimal128(38, 37))}))
     assert body.count(struct.pack("<i", 37)) == 1
     hostile = body.replace(struct.pack("<i", 37), struct.pack("<i", 8323073))
-    with pytest.raises(BadEvents, match="scale 8323073 is not taken"):
+    with pytest.raises(BadEvents, match="scale 8323073 is not supported"):
         decode(hostile, table({"m": "decimal(9,2)"}), content_type=ARROW)
     with pytest.raises(BadEvents, match="zone"):
         decode_stream({"t": pa.array([0], pa.timestamp("s", "Nowhere/Land"))}, table({"t": "timestamp"}))

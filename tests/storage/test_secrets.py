@@ -63,7 +63,7 @@ def _large(path: Path) -> None:
 
 
 ODD: list[tuple[Callable[[Path], object], str, str]] = [
-    (_link, "bad_secret_file", "it is a link"),
+    (_link, "bad_secret_file", "it is a symbolic link"),
     (_fifo, "bad_secret_file", "not a regular file"),
     (_socket, "bad_secret_file", "cannot be read"),
     (_folder, "bad_secret_file", "not a regular file"),
@@ -144,7 +144,7 @@ def test_every_reader_refuses_links_and_what_is_no_file(
     harm(private)
     if harm is _fifo:  # a reader that waits for a writer gets one, and so ends with the wrong answer
         threading.Thread(target=_write_once, args=(private,), daemon=True).start()
-    with pytest.raises(Misconfigured, match=r"is a link|not a regular file"):
+    with pytest.raises(Misconfigured, match=r"is a symbolic link|not a regular file"):
         read(private)
 
 

@@ -85,14 +85,14 @@ def _range(declared: Any, column: str, of_type: ColumnType) -> tuple[Limit | Non
     if declared is None:
         return None, None
     if of_type.kind not in _ORDERED:
-        raise _bad(column, f"{of_type} has no range", "a range is for numbers, dates and timestamps")
+        raise _bad(column, f"a {of_type} column cannot have a range", "use range for numbers, dates and timestamps")
     low, high = (_limit(declared.get(name), column, of_type) for name in ("min", "max"))
     if low is None and high is None:
         raise _bad(column, "a range has `min`, `max` or both", 'for example {"range": {"min": 0}}')
     if low is not None and high is not None:
         ordered = pc.less_equal(check_value(low, of_type), check_value(high, of_type)).as_py()
         if not ordered:
-            raise _bad(column, f"the range ends at {high} before it begins at {low}", "exchange them")
+            raise _bad(column, f"`min` {low} of the range is greater than `max` {high}", "swap `min` and `max`")
     return low, high
 
 
@@ -100,10 +100,10 @@ def _one_of(declared: Any, column: str, of_type: ColumnType) -> tuple[Limit, ...
     if declared is None:
         return ()
     if of_type.kind not in _LISTED:
-        raise _bad(column, f"{of_type} has no set of values", "one_of is for plain types")
+        raise _bad(column, f"a {of_type} column cannot have one_of", "use one_of for types that are not nested")
     found = tuple(_limit(value, column, of_type) for value in declared)
     if None in found:
-        raise _bad(column, "one_of lists null", "leave it out: null passes, unless not_null is declared")
+        raise _bad(column, "one_of contains null", "remove null; it is always allowed unless not_null is declared")
     return tuple(value for value in found if value is not None)
 
 
@@ -114,9 +114,9 @@ def _limit(value: Limit | Decimal | None, column: str, of_type: ColumnType) -> L
     try:
         compared = check_value(value, of_type)
     except Wrong as wrong:
-        raise _bad(column, wrong.reason, f"the column is {of_type}") from None
+        raise _bad(column, wrong.reason, f"use a value of the type {of_type}") from None
     if compared.as_py() != compared.as_py():
-        raise _bad(column, "NaN cannot be compared with", f"the column is {of_type}")
+        raise _bad(column, "NaN is not allowed in a check", f"use another value of the type {of_type}")
     return value
 
 
@@ -124,13 +124,13 @@ def _pattern(declared: str | None, column: str, of_type: ColumnType) -> str | No
     if declared is None:
         return None
     if of_type.kind != "string":
-        raise _bad(column, f"{of_type} has no pattern", "a pattern is for texts")
+        raise _bad(column, f"a {of_type} column cannot have a pattern", "use pattern for string columns")
     try:
         # By itself too: `a)|(b` can be read only between the brackets that make it match as a whole.
         for expression in (declared, whole_match(declared)):
             pc.match_substring_regex(pa.array([""]), expression)
     except pa.ArrowInvalid as error:
-        raise _bad(column, f"the pattern {declared[:80]!r} cannot be read ({error})", "see the syntax of RE2") from None
+        raise _bad(column, f"the pattern {declared[:80]!r} is not valid ({error})", "use the syntax of RE2") from None
     return declared
 
 
@@ -142,7 +142,7 @@ def whole_match(pattern: str) -> str:
 def _unique(declared: Mapping[str, Any], column: str, of_type: ColumnType) -> bool:
     unique: bool = declared.get("unique", False)
     if unique and of_type.kind not in _LISTED:
-        raise _bad(column, f"{of_type} cannot be unique", "unique is for plain types")
+        raise _bad(column, f"a {of_type} column cannot be unique", "use unique for types that are not nested")
     return unique
 
 

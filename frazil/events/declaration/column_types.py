@@ -77,7 +77,7 @@ class ColumnType:
 
 
 def parse_type(text: str) -> ColumnType:
-    """Read a type, or raise `InvalidInput` that says what would be right."""
+    """Read a type, or raise `InvalidInput` with the valid types."""
     if len(text) > 4096:
         _refuse(text)
     parsed, rest = _parse(text.strip(), 0, text)
@@ -91,7 +91,7 @@ def _parse(text: str, depth: int, whole: str) -> tuple[ColumnType, str]:
         raise InvalidInput(
             f"the type {whole[:80]!r} is nested deeper than {MAX_TYPE_DEPTH}",
             code="type_too_deep",
-            hint="flatten it, or use json for the inner part",
+            hint="flatten the type, or use json for the inner part",
         )
     text = text.lstrip()
     head = re.match(r"[a-z]+", text)
@@ -108,7 +108,8 @@ def _parse(text: str, depth: int, whole: str) -> tuple[ColumnType, str]:
         precision, scale = int(match[1]), int(match[2])
         if not 1 <= precision <= 38 or scale > precision:
             raise InvalidInput(
-                f"decimal({precision},{scale}) is out of range", hint="precision is 1 to 38, scale 0 to precision"
+                f"decimal({precision},{scale}) is out of range",
+                hint="use a precision of 1 to 38 and a scale of 0 to the precision",
             )
         return ColumnType("decimal", precision, scale), text[end:]
     if kind in ("list", "map", "struct"):
@@ -150,7 +151,7 @@ def _refuse(text: str) -> NoReturn:
         f"{text[:80]!r} is not a type",
         code="bad_type",
         hint=(
-            "types are string, bool, int, long, float, double, decimal(p,s), date, timestamp, binary, json, "
+            "use string, bool, int, long, float, double, decimal(p,s), date, timestamp, binary, json, "
             "list<T>, struct<name:T,…>, map<K,V>"
         ),
     )

@@ -41,8 +41,8 @@ def count_partitions(partition: Sequence[Partition], rows: pa.RecordBatch | pa.T
 def _different(partition: Sequence[Partition], rows: pa.RecordBatch | pa.Table) -> list[pa.Array | pa.ChunkedArray]:
     """The different partitions, a column for each field.
 
-    A bucket is some number below the number of buckets, though not the one that Iceberg computes: who counts
-    partitions need not know which bucket it is.
+    A bucket is some number below the number of buckets, but not the one that Iceberg computes: the number of partitions
+    is the same.
     """
     keys = [_key(part, rows.column(part.column)) for part in partition]
     if len(keys) == 1 or rows.num_rows == 1:
@@ -65,11 +65,10 @@ def check_partitions(partition: Sequence[Partition], batch: pa.RecordBatch, limi
     found = _different(partition, batch)
     if len(found[0]) > limits.max_partitions:
         raise InvalidInput(
-            f"the events of this request fall into {len(found[0]):,} partitions, "
-            f"at most {limits.max_partitions:,} are accepted",
+            f"the events of this request are in {len(found[0]):,} partitions, the limit is {limits.max_partitions:,}",
             code="too_many_partitions",
-            hint="nothing of it was kept: send events of fewer partitions at a time, or declare the table with coarser "
-            "ones, such as month(at) instead of day(at), or bucket(16,id) instead of id",
+            hint="nothing was stored: send events of fewer partitions in one request, or declare the table with larger "
+            "partitions, such as month(at) instead of day(at), or bucket(16,id) instead of id",
         )
     return list(zip(*(column.to_pylist() for column in found), strict=True))
 
@@ -91,7 +90,9 @@ def unfit_for_folder(partition: Sequence[Partition], column: str, values: pa.Arr
 
 
 def too_long(partition: Sequence[Partition]) -> str:
-    return f"is too long for a partition: encoded in a path, its folder has at most {_folder_bytes(partition)} bytes"
+    return (
+        f"is too long for a partition: `column=value`, encoded for a path, has at most {_folder_bytes(partition)} bytes"
+    )
 
 
 def _folder_bytes(partition: Sequence[Partition]) -> int:

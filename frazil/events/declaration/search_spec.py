@@ -62,12 +62,12 @@ def parse_search(declared: Mapping[str, Any] | None) -> SearchSpec | None:
 
 
 def check_search(search: SearchSpec | None, text: Sequence[str], columns: Mapping[str, ColumnType]) -> None:
-    """Refuse a table whose columns cannot be searched as it says."""
+    """Refuse a table whose columns cannot be searched as declared."""
     for name in text:
         if columns[name].kind != "string":
-            raise _bad(f"`text` names {name!r}, which is {columns[name]}", "text to search is in string columns")
+            raise _bad(f"`text` names {name!r}, which is {columns[name]}", "use string columns for `text`")
     if len(set(text)) != len(text):
-        raise _bad("`text` names a column twice", "name each column once")
+        raise _bad("`text` names a column twice", "name each column only once")
     if search is None:
         return
     if search.vector is not None:
@@ -77,7 +77,10 @@ def check_search(search: SearchSpec | None, text: Sequence[str], columns: Mappin
         if str(of_type) not in ("list<float>", "list<double>"):
             raise _bad(f"`vector` names {search.vector!r}, which is {of_type}", "declare it as list<float>")
     elif not text:
-        raise _bad("there is nothing to search", 'name columns of text, as in "text": ["body"], or a `vector`')
+        raise _bad(
+            "`search` needs `text` or `vector`",
+            'name string columns, for example "text": ["body"], or a `vector` column',
+        )
 
 
 def _chunking(declared: Mapping[str, Any]) -> Chunking:
@@ -85,7 +88,10 @@ def _chunking(declared: Mapping[str, Any]) -> Chunking:
     # A smaller chunk shares less by itself; only a declared overlap is refused.
     overlap = _or_default(declared.get("overlap"), min(Chunking.overlap, size // 8))
     if overlap > size // 2:
-        raise _bad(f"an overlap of {overlap} characters", f"it is 0 to half of the size, here {size // 2}")
+        raise _bad(
+            f"the overlap of {overlap} characters is too large",
+            f"use 0 to {size // 2} characters, half of the chunk size",
+        )
     return Chunking(size=size, overlap=overlap, by=declared.get("by") or Chunking.by)
 
 

@@ -18,7 +18,7 @@ from frazil.events.declaration.search_spec import SearchSpec, check_search, pars
 DEFAULT_NAMESPACE = "main"
 DROPPED_NAMESPACE = "dropped"
 SYSTEM_NAMESPACE = "system"
-"""Tables that frazil keeps of itself; nobody declares one."""
+"""The namespace of frazil's own tables; users cannot declare one."""
 MAX_COLUMNS = 1000
 MAX_NAME = 63
 UnknownFields = Literal["evolve", "keep", "reject"]
@@ -107,7 +107,7 @@ class TableSpec:
     """The declared search; `searched` has the defaults too."""
     freshness_target_seconds: float | None = None
     retention_years: float | None = None
-    """Rows whose partition is older may be removed, by a plan that somebody has seen; None keeps them for ever."""
+    """Rows of older partitions may be removed, by a plan that an operator has confirmed; None keeps them forever."""
     keep_snapshots: Snapshots = "budget"
     """Whether routine expiry keeps a budget of snapshots, or all of them."""
 
@@ -185,13 +185,13 @@ class TableSpec:
                 raise Conflict(
                     f"column {name!r} is {old.type} and cannot become {column.type}",
                     code="cannot_widen",
-                    hint="int widens to long, float to double, decimal to more precision of the same scale",
+                    hint="use int to long, float to double, or decimal to a higher precision of the same scale",
                 )
             if old is None and column.required:
                 raise Conflict(
-                    f"a new column cannot be required: the rows that exist have no {name!r}",
+                    f"the new column {name!r} cannot be required: existing rows have no value",
                     code="new_column_required",
-                    hint="add it without `required`",
+                    hint="add the column without `required`",
                 )
             columns[name] = column
         _check_column_count(columns)
@@ -220,25 +220,27 @@ def check_declarable(spec: TableSpec) -> None:
     if spec.searched is not None and not NAME.match(refused_embeddings_of(spec.name).partition(".")[2]):
         longest = MAX_NAME - len(EMBEDDINGS_SUFFIX + QUARANTINE_SUFFIX)
         raise InvalidInput(
-            f"the name of a table that is searched has at most {longest} characters",
+            f"the table name is too long: a table with search can have at most {longest} characters",
             code="bad_table_name",
-            hint="its vectors are in tables with longer names; choose a shorter one, or leave out `text` and `search`",
+            hint="choose a shorter name, or remove `text` and `search`; tables with vectors get a suffix",
         )
     if spec.is_streamed and not NAME.match(dead_letters_of(spec.name).partition(".")[2]):
         raise InvalidInput(
-            f"the name of a table that takes events has at most {MAX_NAME - len(DEAD_LETTERS_SUFFIX)} characters",
+            f"the table name is too long: the limit is {MAX_NAME - len(DEAD_LETTERS_SUFFIX)} characters",
             code="bad_table_name",
-            hint=f"events that cannot be committed go to a table named with {DEAD_LETTERS_SUFFIX!r} behind it",
+            hint=f"choose a shorter name; the table of dead letters gets the suffix {DEAD_LETTERS_SUFFIX!r}",
         )
     if spec.namespace == SYSTEM_NAMESPACE:
         raise InvalidInput(
-            f"the namespace {SYSTEM_NAMESPACE!r} is frazil's own", code="reserved_namespace", hint="choose another"
+            f"the namespace {SYSTEM_NAMESPACE!r} is reserved",
+            code="reserved_namespace",
+            hint="choose another namespace",
         )
     if spec.name.endswith(RESERVED_SUFFIXES) or spec.kind == "history":
         raise InvalidInput(
-            f"{spec.short_name!r} is a name that frazil gives",
+            f"the table name {spec.short_name!r} is reserved",
             code="reserved_name",
-            hint=f"not with {' or '.join(RESERVED_SUFFIXES)}",
+            hint=f"choose a name that does not end with {' or '.join(RESERVED_SUFFIXES)}",
         )
 
 
@@ -273,7 +275,7 @@ def parse_table(declared: Mapping[str, Any]) -> TableSpec:
     in the catalog come from `TableSpec.declared`. A field of a later version is refused, not left out.
     """
     if unknown := sorted(declared.keys() - {field.name for field in fields(TableSpec)}):
-        raise InvalidInput(f"a table has no field {unknown[0][:80]!r}", code="unknown_field")
+        raise InvalidInput(f"the table declaration has the unknown field {unknown[0][:80]!r}", code="unknown_field")
     kind = declared.get("kind") or "log"
     columns = parse_columns(declared["columns"])
     name = table_name(declared["name"])
@@ -328,7 +330,7 @@ def dead_letters_of(name: str) -> str:
 
 
 def embedded_of(name: str) -> str | None:
-    """The table whose rows this one holds in pieces or could not commit, or tells figures of; None for any other."""
+    """The table that these embeddings (or their quarantine), trials or dead letters belong to; None for any other."""
     for suffix in (TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX):
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -340,22 +342,24 @@ def _keyed(name: str, kind: str, columns: dict[str, Column], key: tuple[str, ...
     """The columns of an entity: those of its key are required, and of kinds whose values are equal or not."""
     if not key:
         raise InvalidInput(
-            "an entity needs a key", code="bad_key", hint='name its columns, as in "key": ["id"]; or declare a log'
+            "an entity needs a key",
+            code="bad_key",
+            hint='name the key columns, for example "key": ["id"], or declare a log',
         )
     if len(set(key)) != len(key):
-        raise InvalidInput("the key names a column twice", code="bad_key")
+        raise InvalidInput("the key names a column twice", code="bad_key", hint="name each column only once")
     if kind == "entity" and not NAME.match(history_of(name).partition(".")[2]):
         raise InvalidInput(
-            "the name of an entity has at most 54 characters",
+            "the table name is too long: an entity can have at most 54 characters",
             code="bad_table_name",
-            hint=f"its history is named with {HISTORY_SUFFIX!r} behind it",
+            hint=f"choose a shorter name; the history gets the suffix {HISTORY_SUFFIX!r}",
         )
     for column in key:
         if column in columns and columns[column].type.kind not in _KEY_KINDS:
             raise InvalidInput(
-                f"a {columns[column].type.kind} column cannot be part of a key: {column!r}",
+                f"column {column!r} of type {columns[column].type.kind} cannot be part of a key",
                 code="bad_key",
-                hint="a key is made of " + ", ".join(_KEY_KINDS),
+                hint="use a column of type " + ", ".join(_KEY_KINDS),
             )
     return {name: replace(column, required=True) if name in key else column for name, column in columns.items()}
 
@@ -364,7 +368,7 @@ def _parse_partition(text: str, columns: Mapping[str, Column]) -> Partition:
     match = _PARTITION.match(text.strip())
     if not match:
         raise InvalidInput(
-            f"{text[:80]!r} is not a partition",
+            f"{text[:80]!r} is not a valid partition",
             code="bad_partition",
             hint="use `column`, `day(column)`, `hour(column)`, `month(column)` or `bucket(16,column)`",
         )
@@ -374,16 +378,30 @@ def _parse_partition(text: str, columns: Mapping[str, Column]) -> Partition:
     kinds |= {"_source": "string", "_actor": "string"}
     kind = kinds.get(column)
     if kind is None:
-        raise InvalidInput(f"partition column {column!r} is not declared", code="bad_partition")
+        raise InvalidInput(
+            f"the partition column {column!r} is not declared",
+            code="bad_partition",
+            hint="declare the column, or remove the partition",
+        )
     if match["time"]:
         if kind not in ("timestamp", "date") or (kind == "date" and match["time"] == "hour"):
-            raise InvalidInput(f"{match['time']}() needs a timestamp, and {column!r} is {kind}", code="bad_partition")
+            raise InvalidInput(
+                f"{match['time']}() needs a timestamp column, but {column!r} is {kind}",
+                code="bad_partition",
+                hint="use a timestamp column, or a date column with day() or month()",
+            )
         return Partition(match["time"], column)
     if kind in ("list", "struct", "map", "json", "float", "double") or (match["buckets"] and kind == "bool"):
-        raise InvalidInput(f"a {kind} column cannot be a partition: {column!r}", code="bad_partition")
+        raise InvalidInput(
+            f"column {column!r} of type {kind} cannot be a partition",
+            code="bad_partition",
+            hint="use another column for the partition",
+        )
     if match["buckets"]:
         if int(match["buckets"]) < 1:
-            raise InvalidInput("bucket() needs at least one bucket", code="bad_partition")
+            raise InvalidInput(
+                "bucket() needs at least one bucket", code="bad_partition", hint="for example bucket(16,id)"
+            )
         return Partition("bucket", column, int(match["buckets"]))
     return Partition("identity", column)
 
@@ -400,7 +418,7 @@ def _check_column_name(name: str) -> None:
 def _check_column_count(columns: Mapping[str, Column]) -> None:
     if sum(column.type.leaves() for column in columns.values()) > MAX_COLUMNS:
         raise InvalidInput(
-            f"a table has at most {MAX_COLUMNS} columns, nested ones counted",
+            f"the table has too many columns: the limit is {MAX_COLUMNS}, nested columns included",
             code="too_many_columns",
             hint="put rarely used fields into one json column",
         )

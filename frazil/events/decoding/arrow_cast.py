@@ -32,7 +32,7 @@ _TAKEN = (
 
 
 def check_taken(given: pa.DataType) -> None:
-    """`Wrong` where no column of this type is taken. Asked before any value is read.
+    """Raise `Wrong` if columns of this type are not supported. Called before any value is read.
 
     Arrow trusts the parameters of a type that a stream declares: a decimal with a scale of millions ends the process
     in the first cast. And types whose values can share their bytes unpack to far more than was sent; as a whole column
@@ -41,7 +41,7 @@ def check_taken(given: pa.DataType) -> None:
     if pt.is_dictionary(given):
         given = given.value_type
         if pt.is_nested(given):
-            raise Wrong("a dictionary of nested values is not taken; send the values themselves")
+            raise Wrong("a dictionary of nested values is not supported; send the column without dictionary encoding")
     if isinstance(given, pa.BaseExtensionType):
         given = given.storage_type
     if not _is_view(given):
@@ -51,25 +51,25 @@ def check_taken(given: pa.DataType) -> None:
 def _check_inner(given: pa.DataType) -> None:
     if pt.is_nested(given):
         if not (pt.is_struct(given) or pt.is_map(given) or _is_list(given)):
-            raise Wrong(f"{str(given)[:200]} is not taken; send list, struct or map")
+            raise Wrong(f"the Arrow type {str(given)[:200]} is not supported; use list, struct or map")
         for at in range(given.num_fields):
             _check_inner(given.field(at).type)
         return
     if pt.is_decimal(given) and not 0 <= given.scale <= given.precision <= 76:
-        raise Wrong(f"a decimal of precision {given.precision} and scale {given.scale} is not taken")
+        raise Wrong(f"a decimal with precision {given.precision} and scale {given.scale} is not supported")
     if pt.is_fixed_size_binary(given) and not 0 < given.byte_width <= _MAX_WIDTH:
-        raise Wrong(f"a binary of width {given.byte_width} is not taken")
+        raise Wrong(f"a fixed-size binary of {given.byte_width} bytes is not supported")
     if pt.is_timestamp(given) and given.tz is not None:
         _check_zone(given.tz)
     if not any(is_kind(given) for is_kind in _TAKEN):
-        raise Wrong(f"Arrow's {str(given)[:200]} is not taken here")
+        raise Wrong(f"the Arrow type {str(given)[:200]} is not supported")
 
 
 def _check_zone(zone: str) -> None:
     try:
         pa.lib.string_to_tzinfo(zone)
     except (ValueError, LookupError, OSError, pa.ArrowException) as error:
-        raise Wrong(f"the time zone {zone[:80]!r} is not known") from error
+        raise Wrong(f"the time zone {zone[:80]!r} is unknown") from error
 
 
 class Room:
@@ -81,7 +81,7 @@ class Room:
 
     def take(self, size: int) -> None:
         if size > self._left:
-            raise Wrong("the column unpacks to more bytes than a body may have")
+            raise Wrong("the decoded column is larger than the limit for a body")
         self._left -= size
         self._limits.claim(size * UNPACKED_BYTES)
 
@@ -168,9 +168,7 @@ def cast_exact(array: pa.Array, wanted: ColumnType, limits: Limits) -> pa.Array:
     for fits, cast in _CASTS.get(kind, ()):
         if fits(given):
             return cast(array, wanted.arrow)
-    hint = (
-        "; add a zone, a timestamp without one could mean any" if kind == "timestamp" and pt.is_timestamp(given) else ""
-    )
+    hint = "; add a time zone to the timestamp type" if kind == "timestamp" and pt.is_timestamp(given) else ""
     raise Wrong(f"expected {wanted}, got Arrow {given}{hint}")
 
 
@@ -198,14 +196,14 @@ def _cast_date(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _check_range(array: pa.Array, number: pa.DataType, low: int, high: int) -> None:
     found = pc.min_max(pc.cast(array, number)).as_py()
     if found["min"] is not None and not low <= found["min"] <= found["max"] <= high:
-        raise pa.ArrowInvalid("the value is outside of the years 1 to 9999")
+        raise pa.ArrowInvalid("the value is outside the years 1 to 9999")
 
 
 def _cast_to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     narrow = _cast(array, wanted)
     wide, back = _cast(array, pa.float64()), _cast(narrow, pa.float64())
     if not pc.all(pc.or_(pc.equal(back, wide), pc.is_nan(wide)), skip_nulls=True, min_count=0).as_py():
-        raise pa.ArrowInvalid("a float does not hold the value exactly")
+        raise pa.ArrowInvalid("the value cannot be stored exactly as float")
     return narrow
 
 
@@ -222,7 +220,7 @@ def _cast_struct(array: pa.Array, wanted: ColumnType, limits: Limits) -> pa.Arra
     for name in names:
         if name not in known or names.count(name) > 1:
             raise Wrong(
-                f"unknown field or given twice, {names_hint(name, known)} (structs do not evolve and keep nothing)",
+                f"unknown or repeated field, {names_hint(name, known)} (the fields of a struct are fixed)",
                 f".{shown_name(name)}",
             )
     given = dict(zip(names, array.flatten(), strict=True))
@@ -247,7 +245,7 @@ def _cast_map(array: pa.Array, wanted: ColumnType, limits: Limits) -> pa.Array:
         offsets.append(len(keys) if row.is_valid else None)
         entries = row.as_py() or []
         if len({key for key, _ in entries}) != len(entries):
-            raise Wrong("a key is given twice")
+            raise Wrong("the map has a key twice")
         keys += [key for key, _ in entries]
         items += [item for _, item in entries]
     return pa.MapArray.from_arrays(
@@ -280,10 +278,10 @@ def _compact_text(text: str, limits: Limits) -> str | None:
     try:
         value = decoder.decode(text)
     except ValueError as error:
-        raise Wrong(f"the text is not JSON: {error}") from error
+        raise Wrong(f"the text is not valid JSON: {error}") from error
     except RecursionError as error:
         raise too_deep(None, limits) from error
-    # The value stands inside of `data` inside of the event.
+    # The value is inside `data`, which is inside the event.
     if text.count("{") + text.count("[") + 2 > limits.max_depth and depth(value) + 2 > limits.max_depth:
         raise too_deep(None, limits)
     return None if value is None else compact(value)
@@ -329,7 +327,7 @@ def _is_moment(given: pa.DataType) -> bool:
 
 
 def new_type(given: pa.DataType) -> ColumnType:
-    """The type of a column that nobody declared, from Arrow's: Arrow says more than JSON, and more of it is kept."""
+    """The type of an undeclared column, from its Arrow type, which is more precise than JSON."""
     if pt.is_boolean(given):
         return ColumnType("bool")
     if pt.is_integer(given):

@@ -1,6 +1,6 @@
-"""Arrow streams from strangers: how much they unpack to is added up before anything is unpacked.
+"""Arrow streams from clients: their unpacked size is computed before anything is unpacked.
 
-A few kilobytes of a compressed buffer may declare gigabytes, and the reader would allocate them. The sizes stand in the
+A few kilobytes of a compressed buffer may declare gigabytes, and the reader would allocate them. The sizes are in the
 metadata (FlatBuffers, verified by Arrow when it reads a message) and in front of each compressed buffer, so this module
 reads just those: fields of a table by number, and vectors of structs.
 """
@@ -24,7 +24,7 @@ class Unpacked:
     size: int = 0
     """Bytes of all buffers."""
     values: int = 0
-    """Values of all columns and of what is nested in them. A null takes no byte, so that buffers do not tell of it."""
+    """Values of all columns and of what is nested in them. Buffers do not include nulls, which take no byte."""
     rows: int = 0
     metadata: int = 0
     """Bytes of the messages' metadata."""
@@ -44,7 +44,7 @@ def measure(body: bytes) -> Unpacked:
             _add(message.metadata.to_pybytes(), content, found, dictionaries)
     # A stream that was closed ends in a marker. Without it batches may be missing; behind it, they would be overlooked.
     if source.tell() != len(body):
-        raise ValueError("there are bytes behind the end of the stream")
+        raise ValueError("there are bytes after the end of the stream")
     if source.tell() == last:
         raise ValueError("the end of the stream is missing")
     return found
@@ -113,7 +113,7 @@ def _of_batch(header: _Table, body: memoryview) -> tuple[int, int]:
             size += length
             continue
         if not 0 <= offset <= len(body) - 8:
-            raise ValueError("a buffer lies outside of its message")
+            raise ValueError("a buffer is outside its message")
         declared = struct.unpack_from("<q", body, offset)[0]
         if declared < -1:
             raise ValueError("a buffer has a negative size")

@@ -1,7 +1,7 @@
 """Arrow streams: the envelope's columns (id, op, ts, actor, source, workspace; each optional) and the table's.
 
-The table's columns stand next to the envelope's, or inside one struct column `data`, which is the way for a table that
-has itself a column `id` or `ts`. Values are cast only where nothing is lost.
+The table's columns are next to the envelope's, or inside one struct column `data`, which is needed if the table itself
+has a column `id` or `ts`. Values are cast only where nothing is lost.
 
 A patch sets every column of the stream, nulls too, unless the row names what it sets in a list column `fields`.
 """
@@ -91,7 +91,7 @@ def _read(body: bytes, spec: TableSpec, limits: Limits) -> pa.Table:
         raise InvalidInput(
             f"the Arrow stream is damaged: {str(error).splitlines()[0][:300] if str(error) else type(error).__name__}",
             code="invalid_arrow",
-            hint="write it with an IPC stream writer (not the file format), close it, and send all of its bytes",
+            hint="write the stream with an Arrow IPC stream writer (not the file format), close it, and send all bytes",
         ) from error
     if not rows:
         raise empty_batch()
@@ -131,7 +131,7 @@ def _split(
     if spec.kind != "log" and "fields" not in spec.columns:
         fields = given.pop("fields", None)
         if fields is not None and not (pt.is_list(fields.type) and pt.is_string(fields.type.value_type)):
-            problems.add(0, "fields", "a list of names of columns is expected here, as list<string>")
+            problems.add(0, "fields", "expected a list of column names, list<string>")
     data = given.get("data")
     if data is None or not pt.is_struct(data.type):
         columns = {name: array for name, array in given.items() if name not in ENVELOPE or name == "data"}
@@ -141,7 +141,7 @@ def _split(
             if name not in ENVELOPE:
                 problems.add(0, shown_name(name), f"unknown field next to `data`, {names_hint(name, ENVELOPE)}")
         for index in _some(data.is_null()):
-            problems.add(index, "data", "`data` is null: an event has its columns in there")
+            problems.add(index, "data", "`data` is null; it must contain the columns of the event")
         names = [data.type.field(at).name for at in range(data.type.num_fields)]
         if len(set(names)) != len(names):
             problems.add(0, "data", "the struct has a field twice")
@@ -170,10 +170,10 @@ def _envelope_column(name: str, array: pa.Array, spec: TableSpec, problems: Prob
         return array
     lengths = pc.utf8_length(array)
     for index in _some(pc.greater(lengths, MAX_TEXT)):
-        problems.add(index, name, f"more than {MAX_TEXT} characters")
+        problems.add(index, name, f"the text has more than {MAX_TEXT} characters")
     if name == "id":
         for index in _some(pc.equal(lengths, 0)):
-            problems.add(index, name, "an id has at least one character; leave it null to get one")
+            problems.add(index, name, "the id is empty; use null to get a generated id")
     return array
 
 
@@ -220,7 +220,7 @@ class _Ops:
             named = self._named(index)
             for name in named:
                 if name not in self._columns:
-                    problems.add(index, "fields", f"names {name[:80]!r}, which the stream has no column for")
+                    problems.add(index, "fields", f"names {name[:80]!r}, which is not a column of the stream")
             extra = spec.unknown_fields == "keep" and any(name not in spec.columns for name in named)
             set_here = [name for name in dict.fromkeys(named) if name in kept and name not in self._key]
             found[index] = set_here + ([EXTRA] if extra else [])
@@ -256,7 +256,7 @@ def _table_columns(
             array = given.get(name)
             missing = pa.repeat(pa.scalar(True), count) if array is None else array.is_null()
             for index in _some(pc.and_(missing, ops.needing(name, count)))[:MAX_DETAILS]:
-                problems.add(index, name, "required, and missing or null")
+                problems.add(index, name, "required, but missing or null")
     if extra:
         columns[EXTRA] = _extra(extra, count, problems, limits)
     return (spec.with_columns(added) if added and not problems.details else spec), columns
@@ -269,7 +269,7 @@ def _may_be_added(name: str, spec: TableSpec, problems: Problems) -> bool:
         return False
     if not NAME.match(name):
         problems.add(
-            0, shown_name(name), "cannot become a column: a name is a-z, 0-9 and _, from a letter on, at most 63"
+            0, shown_name(name), "not a column name: use a-z, 0-9 and _, beginning with a letter, at most 63 characters"
         )
         return False
     return True
@@ -301,7 +301,7 @@ def _cast_or_report(
                 if len(problems.details) >= MAX_DETAILS:
                     break
         if len(problems.details) == before:
-            problems.add(0, shown_name(name), "the column does not fit its type")
+            problems.add(0, shown_name(name), "the values cannot be converted to the type of the column")
         return None
 
 

@@ -89,7 +89,7 @@ def _media_type(content_type: str) -> str:
         part.removeprefix("charset=").strip('"') not in ("utf-8", "utf8", "us-ascii") for part in charset
     ):
         raise UnsupportedMediaType(
-            f"events cannot come as {content_type[:80]!r}",
+            f"the Content-Type {content_type[:80]!r} is not supported for events",
             hint=f"set Content-Type to {JSON}, {NDJSON[0]} or {ARROW}, and encode text as UTF-8",
         )
     return media_type

@@ -40,26 +40,26 @@ def random_ids(count: int) -> pa.Array:
 def to_id(value: Any) -> str:
     text = to_short_text(value)
     if not text:
-        raise Wrong("an id has at least one character; leave it out to get one")
+        raise Wrong("the id is empty; leave it out to get a generated id")
     return text
 
 
 def to_short_text(value: Any) -> str:
     text = to_text(value)
     if len(text) > MAX_TEXT:
-        raise Wrong(f"{len(text):,} characters, at most {MAX_TEXT} are kept here")
+        raise Wrong(f"the text has {len(text):,} characters, the limit is {MAX_TEXT}")
     return text
 
 
 def ops_of(spec: TableSpec) -> tuple[str, ...]:
-    """What an event of this table may do; the first is what it does when it does not say."""
+    """The ops of this table; the first is the default."""
     return (INSERT,) if spec.kind == "log" else ENTITY_OPS
 
 
 def not_an_op(spec: TableSpec) -> str:
     if spec.kind == "log":
-        return f"not an operation of a log table; it takes only {INSERT!r}"
-    return f"not an operation of an entity; it takes {', '.join(ENTITY_OPS)}"
+        return f"not a valid op for a log; use {INSERT!r}"
+    return f"not a valid op for an entity; use {', '.join(ENTITY_OPS)}"
 
 
 def to_op(spec: TableSpec) -> Callable[[Any], str]:

@@ -1,4 +1,4 @@
-"""The type of a column that nobody declared, from the JSON values that one batch gives it.
+"""The type of an undeclared column, from the JSON values of one batch.
 
 bool, long, double and string for values that are all of that kind; json for objects, lists and mixtures. Whole numbers
 next to fractions make a double only where the double holds each of them exactly, json otherwise. A number beyond long

@@ -1,4 +1,4 @@
-"""JSON and NDJSON, the exact way: any event is judged field by field, and every bad one is named.
+"""JSON and NDJSON, the exact way: every event is checked field by field, and every bad one is reported.
 
 `decode_fast` takes the usual bodies; what it does not take comes here, so this is the path that decides.
 """
@@ -40,7 +40,7 @@ _LONG = ColumnType("long")
 def decode_exact(
     body: bytes, lines: bool, spec: TableSpec, *, received_at: datetime, limits: Limits
 ) -> tuple[pa.RecordBatch, TableSpec]:
-    """All events of the body, or `BadEvents` that names the bad ones. `lines` tells NDJSON from one JSON object."""
+    """All events of the body, or `BadEvents` that names the bad ones. `lines`: NDJSON, not one JSON object."""
     problems = Problems()
     judge = _Judge(spec, problems, limits)
     count = 0
@@ -69,13 +69,13 @@ def _events_of_lines(body: bytes, problems: Problems, limits: Limits) -> Iterato
         except UnicodeDecodeError as error:
             problems.add(index, "", f"line {number} is not UTF-8 (byte {error.start + 1})")
         except json.JSONDecodeError as error:
-            problems.add(index, "", f"line {number} is not JSON: {error.msg} (character {error.pos + 1})")
+            problems.add(index, "", f"line {number} is not valid JSON: {error.msg} (character {error.pos + 1})")
         except RecursionError as error:
             raise too_deep(index, limits) from error
         else:
             _check_depth(index, event, line.count(b"{") + line.count(b"["), limits)
             if event is None:
-                problems.add(index, "", "an event is an object, got null")
+                problems.add(index, "", "an event must be an object, got null")
         yield event
         index += 1
 
@@ -90,7 +90,7 @@ def _events_of_object(body: bytes, problems: Problems, limits: Limits) -> Iterat
         ) from error
     at = _skip(text, 0)
     if text[at : at + 1] != "{":
-        kind = {"[": "a list", "": "empty"}.get(text[at : at + 1], "no object")
+        kind = {"[": "a list", "": "empty"}.get(text[at : at + 1], "not an object")
         _refuse_body(f"the body is {kind}")
     at = _skip(text, at + 1)
     seen = False
@@ -105,9 +105,9 @@ def _events_of_object(body: bytes, problems: Problems, limits: Limits) -> Iterat
         if text[at : at + 1] != ":":
             _broken(text, at, None)
         if key != "events":
-            _refuse_body(f"the body has the field {shown(key)}, and only `events` is known")
+            _refuse_body(f"the body has the unknown field {shown(key)}; only `events` is allowed")
         if seen:
-            _refuse_body("the body gives `events` twice")
+            _refuse_body("the body has `events` twice")
         seen = True
         at = _skip(text, at + 1)
         if text[at : at + 1] != "[":
@@ -146,7 +146,7 @@ def _elements(text: str, at: int, problems: Problems, limits: Limits) -> Generat
                 raise event_too_large(index, size, limits)
         _check_depth(index, event, text.count("{", at, end) + text.count("[", at, end), limits)
         if event is None:
-            problems.add(index, "", "an event is an object, got null")
+            problems.add(index, "", "an event must be an object, got null")
         yield event
         index += 1
         at = _skip(text, end)
@@ -175,13 +175,13 @@ def _refuse_body(what: str) -> NoReturn:
     )
 
 
-def _broken(text: str, at: int, index: int | None, why: str = "the JSON is broken here") -> NoReturn:
+def _broken(text: str, at: int, index: int | None, why: str = "invalid syntax") -> NoReturn:
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     where = "" if index is None else f", in event {index}"
     raise InvalidInput(
-        f"the body is not JSON: {why} (line {line}, character {column}{where})",
+        f"the body is not valid JSON: {why} (line {line}, character {column}{where})",
         code="invalid_json",
-        hint="nothing was kept; check that the body is complete and escaped as JSON wants it",
+        hint="nothing was stored; check that the body is complete and its text is escaped as in JSON",
         details=None if index is None else [{"index": index, "field": "", "reason": why}],
     )
 
@@ -211,7 +211,9 @@ class _Judge:
         if event is None:
             return  # reported where it was read
         if type(event) is not dict:
-            reason = event.reason if type(event) is JsonRefused else f"an event is an object, got {described(event)}"
+            reason = (
+                event.reason if type(event) is JsonRefused else f"an event must be an object, got {described(event)}"
+            )
             self._problems.add(index, "", reason)
             return
         for name, value in event.items():
@@ -221,7 +223,7 @@ class _Judge:
             if convert is None:
                 reason = f"unknown field of an event, {names_hint(name, ENVELOPE)}"
                 if name in self._converters:
-                    reason = "unknown field of an event; the table's columns go inside `data`"
+                    reason = "unknown field of an event; columns of the table must be inside `data`"
                 self._problems.add(index, shown_name(name), reason)
             elif value is not None:
                 self._keep(index, name, self._envelope[name], convert, value)
@@ -229,7 +231,7 @@ class _Judge:
 
     def _take_data(self, index: int, data: Any) -> None:
         if type(data) is not dict:
-            missing = "`data` is missing: an event has its columns in there"
+            missing = "`data` is missing; it must contain the columns of the event"
             wrong = f"expected an object, got {described(data)}"
             self._problems.add(
                 index, "data", missing if data is None else data.reason if type(data) is JsonRefused else wrong
@@ -247,7 +249,7 @@ class _Judge:
         op = self._envelope["op"].get(index)
         for name in self._required:
             if data.get(name) is None and self._is_needed(name, data, op):
-                self._problems.add(index, f"data.{name}", "required, and missing or null")
+                self._problems.add(index, f"data.{name}", "required, but missing or null")
         if unknown:
             self._take_unknown(index, unknown)
         if op == PATCH_OP:
@@ -282,7 +284,7 @@ class _Judge:
                 self._problems.add(index, path, f"unknown field, {names_hint(name, list(self._converters))}")
             elif not NAME.match(name):
                 self._problems.add(
-                    index, path, "cannot become a column: a name is a-z, 0-9 and _, from a letter on, at most 63"
+                    index, path, "not a column name: use a-z, 0-9 and _, beginning with a letter, at most 63 characters"
                 )
             elif type(value) is JsonRefused:
                 self._problems.add(index, path, value.reason)

@@ -168,7 +168,7 @@ def _raw(
         if openers:
             inner += len(_KEY.findall(text))
         value = decoder.decode(text.decode())
-        # The value stands inside of `data` inside of the event.
+        # The value is inside `data`, which is inside the event.
         if openers + 2 > limits.max_depth and depth(value) + 2 > limits.max_depth:
             raise _Unusual
         found.append(None if value is None else convert(value))

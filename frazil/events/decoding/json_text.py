@@ -1,7 +1,7 @@
 """JSON read so that nothing is lost: numbers stay their text, a key given twice is seen, surrogates are refused.
 
 What JSON itself or exactness forbids becomes a `JsonRefused` in the place of the value. It is no type that any column
-accepts, so it cannot slip through: whoever looks at the value reports it, with the path.
+accepts, so it is always found: the code that reads the value reports it, with the path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class JsonRefused:
 
 
 class Wrong(Exception):
-    """A value that its column cannot hold. Whoever knows the place of the value inside a larger one adds it."""
+    """A value that its column cannot hold. Code that reads a larger value adds the path."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | JsonRefused:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            return JsonRefused(f"the key {shown(key)} is given twice")
+            return JsonRefused(f"the object has the key {shown(key)} twice")
         seen.add(key)
     raise AssertionError("a shorter dict has a repeated key")
 
@@ -57,7 +57,7 @@ decoder = json.JSONDecoder(
 
 
 def depth(value: Any) -> int:
-    """How many objects and lists stand inside each other, the value itself counted."""
+    """How many objects and lists are nested in each other, including the value itself."""
     deepest, level = 0, [value]
     while True:
         nested: list[Any] = []
@@ -104,7 +104,7 @@ def check_text(text: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise Wrong("the text has half of a surrogate pair, which is not a character") from error
+            raise Wrong("the text contains half of a surrogate pair, which is not a valid character") from error
 
 
 def shown(value: Any, limit: int = 60) -> str:
@@ -126,7 +126,7 @@ def described(value: Any) -> str:
     if value is None:
         return "null"
     if kind is JsonRefused:
-        return f"a value that is refused: {value.reason}"
+        return f"an invalid value: {value.reason}"
     if kind is Number:
         return f"the number {shown(value)}"
     if kind is str:

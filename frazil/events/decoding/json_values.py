@@ -82,7 +82,7 @@ def to_long(value: Any) -> int:
 
 
 def _whole(value: Any, kind: str) -> int:
-    """1.0 and 1e3 are whole numbers too: JSON does not tell them apart."""
+    """1.0 and 1e3 are whole numbers too: JSON has only one type of number."""
     if type(value) is not Number:
         raise _mismatch(f"a whole number ({kind})", value)
     low, high = _RANGES[kind]
@@ -91,11 +91,11 @@ def _whole(value: Any, kind: str) -> int:
     else:
         sign, digits, exponent = _parts(value)
         if exponent < 0:
-            raise Wrong(f"{shown(value)} is not a whole number, and the column is {kind}")
+            raise Wrong(f"{shown(value)} is not a whole number, but the column is {kind}")
         # 19 digits hold every long, so the power of ten stays small whatever was sent.
         number = sign * int(digits) * 10**exponent if len(digits) + exponent <= 19 else sign * (high + 2)
     if not low <= number <= high:
-        raise Wrong(f"{shown(value)} is out of range: {kind} holds {low} to {high}")
+        raise Wrong(f"{shown(value)} is out of range: {kind} has values from {low} to {high}")
     return number
 
 
@@ -108,7 +108,7 @@ def to_float(value: Any) -> float:
     try:
         struct.pack("<f", number)  # the native format would let infinity through
     except OverflowError as error:
-        raise Wrong(f"{shown(value)} is out of range: float holds up to 3.4028235e38") from error
+        raise Wrong(f"{shown(value)} is out of range: the limit of float is 3.4028235e38") from error
     return number
 
 
@@ -120,7 +120,7 @@ def _floating(value: Any, kind: str) -> float:
     # The integer -0 is 0; a negative zero is written -0.0.
     number = 0.0 if value == "-0" else float(value)
     if math.isinf(number):
-        raise Wrong(f"{shown(value)} is out of range: {kind} holds up to 1.7976931348623157e308")
+        raise Wrong(f"{shown(value)} is out of range: the limit of {kind} is 1.7976931348623157e308")
     return number
 
 
@@ -132,12 +132,12 @@ def to_decimal(value: Any, precision: int, scale: int) -> Decimal:
         return Decimal(0)
     if exponent < -scale:
         raise Wrong(
-            f"{shown(value)} has {-exponent:,} digits after the point, decimal({precision},{scale}) keeps {scale}"
+            f"{shown(value)} has {-exponent:,} digits after the point, decimal({precision},{scale}) can have {scale}"
         )
     if len(digits) + exponent > precision - scale:
         raise Wrong(
             f"{shown(value)} has {len(digits) + exponent:,} digits before the point, "
-            f"decimal({precision},{scale}) keeps {precision - scale}"
+            f"decimal({precision},{scale}) can have {precision - scale}"
         )
     return Decimal(f"{'-' if sign < 0 else ''}{digits}E{exponent}")
 
@@ -148,28 +148,28 @@ def to_timestamp(value: Any) -> int:
         raise _mismatch("a timestamp such as 2024-05-01T12:00:00Z", value)
     match = _TIMESTAMP.match(value)
     if not match:
-        raise Wrong(f"{shown(value)} is not a timestamp; write it like 2024-05-01T12:00:00.123456Z (RFC 3339)")
+        raise Wrong(f"{shown(value)} is not a timestamp; use the format 2024-05-01T12:00:00.123456Z (RFC 3339)")
     year, month, day, hour, minute, second, fraction, zone = match.groups()
     if zone is None:
-        raise Wrong(f"{shown(value)} has no zone; add Z for UTC, or an offset such as +02:00")
+        raise Wrong(f"{shown(value)} has no time zone; add Z for UTC, or an offset such as +02:00")
     if fraction and len(fraction) > 6:
-        raise Wrong(f"{shown(value)} has {len(fraction)} digits below the second, a timestamp keeps 6")
+        raise Wrong(f"{shown(value)} has {len(fraction)} digits after the seconds, a timestamp can have 6")
     days = _days(value, year, month, day)
     hours, minutes, seconds = int(hour), int(minute), int(second)
     offset = 0 if zone in "Zz" else _offset_minutes(value, zone)
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise Wrong(f"{shown(value)} is not a time of day: hours end at 23, minutes and seconds at 59")
+        raise Wrong(f"{shown(value)} is not a valid time: the limit is 23 for hours, 59 for minutes and seconds")
     micros = int(fraction.ljust(6, "0")) if fraction else 0
     moment = days * _DAY + ((hours * 60 + minutes - offset) * 60 + seconds) * 1_000_000 + micros
     if not MIN_TIMESTAMP <= moment <= MAX_TIMESTAMP:
-        raise Wrong(f"{shown(value)} is outside of the years 1 to 9999 in UTC")
+        raise Wrong(f"{shown(value)} is outside the years 1 to 9999 in UTC")
     return moment
 
 
 def _offset_minutes(value: str, zone: str) -> int:
     hours, minutes = int(zone[1:3]), int(zone[4:6])
     if hours > 23 or minutes > 59:
-        raise Wrong(f"{shown(value)} has an offset beyond 23:59")
+        raise Wrong(f"{shown(value)} has an offset greater than 23:59")
     return (hours * 60 + minutes) * (-1 if zone[0] == "-" else 1)
 
 
@@ -179,7 +179,7 @@ def to_date(value: Any) -> int:
         raise _mismatch("a date such as 2024-05-01", value)
     match = _DATE.match(value)
     if not match:
-        raise Wrong(f"{shown(value)} is not a date; write it like 2024-05-01")
+        raise Wrong(f"{shown(value)} is not a date; use the format 2024-05-01")
     return _days(value, *match.groups())
 
 
@@ -187,7 +187,7 @@ def _days(value: str, year: str, month: str, day: str) -> int:
     try:
         return date(int(year), int(month), int(day)).toordinal() - _EPOCH
     except ValueError as error:
-        raise Wrong(f"{shown(value)} is no day of the calendar ({error})") from error
+        raise Wrong(f"{shown(value)} is not a valid date ({error})") from error
 
 
 def to_binary(value: Any) -> bytes:
@@ -196,7 +196,7 @@ def to_binary(value: Any) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Wrong(f"{shown(value)} is not base64 ({error})") from error
+        raise Wrong(f"{shown(value)} is not valid base64 ({error})") from error
 
 
 def _list(convert: Convert) -> Convert:
@@ -231,8 +231,7 @@ def _struct(fields: dict[str, Convert]) -> Convert:
             convert = fields.get(name)
             if convert is None:
                 raise Wrong(
-                    f"unknown field, {names_hint(name, list(fields))} "
-                    "(the fields of a struct are fixed: structs do not evolve and keep nothing)",
+                    f"unknown field, {names_hint(name, list(fields))} (the fields of a struct are fixed)",
                     f".{shown_name(name)}",
                 )
             try:
@@ -255,7 +254,7 @@ def _map(key_type: ColumnType, convert: Convert) -> Convert:
             try:
                 key = convert_key(name)
                 if key in found:
-                    raise Wrong("the key is given twice")
+                    raise Wrong("the map has this key twice")
                 found[key] = convert(item)
             except Wrong as wrong:
                 raise wrong.inside(f"[{shown(name)}]") from None

@@ -51,9 +51,9 @@ class Problems:
         first = self.details[0]
         at = f", {first['field']}" if first["field"] else ""
         raise BadEvents(
-            f"{bad:,} of {total:,} events {'is' if bad == 1 else 'are'} wrong, the first: "
+            f"{bad:,} of {total:,} events {'is' if bad == 1 else 'are'} not valid, the first: "
             f"event {first['index']}{at}: {first['reason']}",
-            hint="nothing of this request was stored: correct the events in `details` and send all of it again",
+            hint="nothing was stored: correct the events in `details` and send the whole request again",
             details=self.details,
         )
 
@@ -66,15 +66,15 @@ def check_body(body: bytes, limits: Limits) -> None:
 def check_event_count(count: int, limits: Limits) -> None:
     if count > limits.max_events:
         raise TooLarge(
-            f"more than {limits.max_events:,} events in one request",
+            f"the request has more than {limits.max_events:,} events",
             code="too_many_events",
-            hint="send them in several requests",
+            hint="send the events in several requests",
         )
 
 
 def body_too_large(size: int, limits: Limits) -> TooLarge:
     return TooLarge(
-        f"the body has {size:,} bytes, at most {limits.max_body_bytes:,} are accepted",
+        f"the body has {size:,} bytes, the limit is {limits.max_body_bytes:,}",
         code="body_too_large",
         hint="send the events in several requests",
     )
@@ -82,26 +82,26 @@ def body_too_large(size: int, limits: Limits) -> TooLarge:
 
 def event_too_large(index: int, size: int, limits: Limits) -> TooLarge:
     return TooLarge(
-        f"event {index} has {size:,} bytes, at most {limits.max_event_bytes:,} are accepted",
+        f"event {index} has {size:,} bytes, the limit is {limits.max_event_bytes:,}",
         code="event_too_large",
-        hint="split the event, or store the large value elsewhere and send its address",
+        hint="split the event, or store the large value elsewhere and send its URL",
         details=[{"index": index, "field": "", "reason": f"{size:,} bytes"}],
     )
 
 
 def too_deep(index: int | None, limits: Limits) -> TooLarge:
     return TooLarge(
-        f"{'the body' if index is None else f'event {index}'} is nested deeper than {limits.max_depth}",
+        f"{'the body' if index is None else f'event {index}'} has more than {limits.max_depth} nested levels",
         code="too_deep",
         hint="flatten the event, or send the inner part as text",
-        details=None if index is None else [{"index": index, "field": "", "reason": "nested too deep"}],
+        details=None if index is None else [{"index": index, "field": "", "reason": "too many nested levels"}],
     )
 
 
 def too_many_fields(index: int | None, count: int, limits: Limits) -> TooLarge:
     return TooLarge(
         f"{'the stream' if index is None else f'event {index}'} has {count:,} fields, "
-        f"at most {limits.max_fields:,} are accepted",
+        f"the limit is {limits.max_fields:,}",
         code="too_many_fields",
         hint="put rarely used fields into one json column",
         details=None if index is None else [{"index": index, "field": "data", "reason": f"{count:,} fields"}],
@@ -109,14 +109,12 @@ def too_many_fields(index: int | None, count: int, limits: Limits) -> TooLarge:
 
 
 def empty_batch() -> InvalidInput:
-    return InvalidInput(
-        "the request has no events", code="empty_batch", hint="send at least one event; an empty batch needs no request"
-    )
+    return InvalidInput("the request has no events", code="empty_batch", hint="send at least one event")
 
 
 def names_hint(name: str, known: Sequence[str]) -> str:
-    """The end of a reason that names an unknown field: the close match, or what there is."""
+    """The end of a reason that names an unknown field: the closest name, or all known names."""
     close = get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return "known are " + ", ".join(list(known)[:20]) + (", …" if len(known) > 20 else "")
+    return "known names: " + ", ".join(list(known)[:20]) + (", …" if len(known) > 20 else "")
