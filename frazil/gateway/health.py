@@ -11,7 +11,7 @@ import msgspec
 
 from frazil.errors import FrazilError, Unavailable
 from frazil.events.declaration import entity_of
-from frazil.gateway.gateway import WARM_UP_PATIENCE_SECONDS, Gateway
+from frazil.gateway.gateway import Gateway
 from frazil.gateway.search.shelf_readers import ShelfReaders
 from frazil.serving.sql import QueryPool
 
@@ -22,6 +22,8 @@ _NO_WORKER_SECONDS = 20.0
 """Query workers are starting for so long at most; on an idle machine it takes 1 to 2 s."""
 SILENT_SECONDS = 4.0
 """While events wait, a pipeline or an engine without a report for so long is degraded. Both report once a second."""
+_WARM_UP_SECONDS = 0.5
+"""The ids of a new or small table are read in less: its first event waits for them, and nobody notices."""
 _PROBE_SECONDS = 2.0
 _PROBE_KEPT_SECONDS = 1.0
 _FAILURE_COUNTS_SECONDS = 10.0
@@ -61,13 +63,12 @@ class PartsHealth:
         return body
 
     def gateway(self) -> dict[str, Any]:
-        """Whether every table takes events: not while its ids are read for longer than a producer waits, and not where
-        they could not be read."""
+        """Whether every table takes events: not while its ids are being read, and not where they could not be read."""
         writers = self._gateway.writers
         if failed := writers.not_warmed():
             name, error = next(iter(failed.items()))
             return {"status": "degraded", "reason": f"{name}: {error.message}", "tables": sorted(failed)}
-        if late := writers.warming(longer_than=WARM_UP_PATIENCE_SECONDS):
+        if late := writers.warming(longer_than=_WARM_UP_SECONDS):
             left = max((stream.warm_up_seconds_left or 0.0 for stream in late.values()), default=0.0)
             reason = f"the event ids of {len(late)} tables are being read"
             return {"status": "starting", "reason": reason, "tables": sorted(late), "seconds_left": round(left, 1)}

@@ -205,7 +205,7 @@ def control_url() -> Iterator[str]:
 
 
 @contextmanager
-def _watched(product: Product, control_url: str, gives_up_seconds: float = PATIENCE_SECONDS) -> Iterator[Watched]:
+def _watched(product: Product, control_url: str) -> Iterator[Watched]:
     """Everybody is served, and health is ok."""
     wait = f"?wait=visible&timeout_s={PATIENCE_SECONDS:g}"
     clients = [
@@ -216,7 +216,7 @@ def _watched(product: Product, control_url: str, gives_up_seconds: float = PATIE
         publisher(product.url, product.token, "visits", name="commits", wait=wait),
     ]
     for client in clients:
-        client.timeout_seconds = gives_up_seconds
+        client.timeout_seconds = PATIENCE_SECONDS
     watched = Watched(product, clients, control(control_url), HealthLog(product.url))
     everybody: list[SteadyClient | HealthLog] = [*clients, watched.control, watched.health]
     for one in everybody:
@@ -233,10 +233,8 @@ def _watched(product: Product, control_url: str, gives_up_seconds: float = PATIE
             one.stop()
 
 
-def stopped(
-    product: Product, control_url: str, process: Process, *, gives_up_seconds: float = PATIENCE_SECONDS
-) -> None:
-    with _watched(product, control_url, gives_up_seconds) as watched:
+def stopped(product: Product, control_url: str, process: Process) -> None:
+    with _watched(product, control_url) as watched:
         pids = process.pids(product)
         watched.began = time.monotonic()
         try:
@@ -300,9 +298,17 @@ def _all_query_workers(product: Product) -> Sequence[int]:
     return children(fork_server(product))
 
 
-def test_health_tells_the_truth_while_all_query_workers_are_stopped(product: Product, control_url: str) -> None:
-    """A worker whose client has given up is replaced, so these clients do not give up soon."""
-    stopped(product, control_url, Process(_all_query_workers, ("answers",), ()), gives_up_seconds=30.0)
+def test_query_workers_that_are_all_stopped_are_replaced(product: Product) -> None:
+    """A query is given to none of them, so that answers go on."""
+    product.until_status("ok")
+    workers = _all_query_workers(product)
+    for pid in workers:
+        stop(pid)
+    assert product.health()["parts"]["query"]["status"] != "ok"
+    for _ in range(2 * len(workers)):
+        assert product.ask("POST", "/v1/query", {"sql": "SELECT count(*) FROM visits"}).is_success
+    eventually(lambda: not any(is_running(pid) for pid in workers), what="the end of stopped workers")
+    product.until_status("ok")
 
 
 def test_health_tells_the_truth_after_all_query_workers_are_killed(product: Product, control_url: str) -> None:

@@ -33,6 +33,7 @@ EMBEDDINGS_SUFFIX = "__embeddings"
 TRIALS_SUFFIX = "__trials"
 DEAD_LETTERS_SUFFIX = "__dead_letters"
 RESERVED_SUFFIXES = (HISTORY_SUFFIX, QUARANTINE_SUFFIX, EMBEDDINGS_SUFFIX, TRIALS_SUFFIX, DEAD_LETTERS_SUFFIX)
+_KINDS = ("log", "entity", "history", "bulk")
 _KEY_KINDS = ("string", "bool", "int", "long", "decimal", "date", "timestamp")
 SYSTEM_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("_seq", pa.int64(), nullable=False),
@@ -277,6 +278,10 @@ def parse_table(declared: Mapping[str, Any]) -> TableSpec:
     if unknown := sorted(declared.keys() - {field.name for field in fields(TableSpec)}):
         raise InvalidInput(f"the table declaration has the unknown field {unknown[0][:80]!r}", code="unknown_field")
     kind = declared.get("kind") or "log"
+    if kind not in _KINDS:  # of a later version, in the catalog
+        raise InvalidInput(
+            f"table kind {kind[:40]!r} is not supported", code="unsupported_kind", hint="use log, entity or bulk"
+        )
     columns = parse_columns(declared["columns"])
     name = table_name(declared["name"])
     if kind in ("entity", "history"):

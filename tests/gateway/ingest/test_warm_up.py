@@ -41,7 +41,7 @@ async def test_retry_after_falls_with_what_was_read(
 
     monkeypatch.setattr(MemoryStream, "read", slowly)
     monkeypatch.setattr(gateway_module, "WARM_UP_PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(health_module, "WARM_UP_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(health_module, "_WARM_UP_SECONDS", 0.1)
     told: list[dict[str, Any]] = []
     async with running(memory_bus, lake, tmp_path) as gateway:
         async with asyncio.timeout(60):
