@@ -120,3 +120,17 @@ def test_what_to_touch_for_ten_additions_is_there() -> None:
         assert paths, row
         missing += [path for path in paths if not (ROOT / path.partition(":")[0]).exists()]
     assert missing == []
+
+
+NAMED = re.compile(r"`((?:\w+/)+\w+\.py)(?::\w+)?`")
+
+
+def test_the_documentation_names_files_that_are_there() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    missing = [
+        f"{place(page)}: {name}"
+        for page in pages
+        for name in NAMED.findall(page.read_text())
+        if not (ROOT / name).exists() and not (ROOT / "frazil" / name).exists()
+    ]
+    assert missing == []

@@ -176,3 +176,25 @@ async def test_callers_take_turns(lake: Lake, journal: Journal) -> None:
         for job in greedy:
             await state_of(lake, job, "done")
     assert handler.began == [greedy[0].id, modest.id, *(job.id for job in greedy[1:])]
+
+
+async def test_a_lane_that_is_cancelled_amid_its_work_goes_on_with_the_next() -> None:
+    """Who comes next waits for the end of the thread that was left behind, and then has its turn."""
+    lane = Lane(["csv"])
+    may_end, order = threading.Event(), []
+
+    def slow() -> None:
+        order.append("first begins")
+        may_end.wait(60)
+        order.append("first ends")
+
+    first = asyncio.create_task(lane.run(slow, cancel=may_end.set, is_behind=lambda: False))
+    async with asyncio.timeout(60):
+        while not order:
+            await asyncio.sleep(0.01)
+        second = asyncio.create_task(lane.run(lambda: order.append("second"), cancel=may_end.set, is_behind=bool))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait({first})
+        await second
+    assert first.cancelled() and order == ["first begins", "first ends", "second"]
