@@ -39,8 +39,10 @@ class SlowWorker:
     def run(self, step: MaintenanceStep) -> Done:
         self.began.append(step)
         tries = self.given_up
-        while not self.may_end.wait(0.01):
-            if self.given_up > tries:
+        may_end = False
+        while not may_end:
+            may_end = self.may_end.wait(0.01)
+            if self.given_up > tries:  # also where both happened since the last look
                 raise Unavailable("cancelled", code="compact_failed")
         if self.fails:
             raise self.fails.pop(0)
