@@ -66,7 +66,7 @@ class WorkerConnection:
         return not self.gone and not self.reader.at_eof() and self.reader.exception() is None
 
     def is_stopped(self) -> bool:
-        """Whether a signal keeps the process from running. A request to it would wait until its deadline [10 µs]."""
+        """Whether a signal keeps the process from running. A request to it would wait until its deadline [20 µs]."""
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
